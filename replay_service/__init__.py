@@ -1,5 +1,62 @@
-"""Replay memory for reinforcement learning: the same calls in one process and across many machines."""
+"""Replay memory for distributed reinforcement learning: one buffer, many machines, the same calls."""
 
 from __future__ import annotations
 
-__all__: list[str] = []
+import importlib
+from typing import Any
+
+from replay_service.buffer.replay_buffer import ReplayBuffer
+from replay_service.buffer.samplers.base import Sampler
+from replay_service.buffer.samplers.random import RandomSampler
+from replay_service.buffer.storages.base import Storage
+from replay_service.buffer.storages.lazy_tensor import LazyTensorStorage
+from replay_service.buffer.storages.list import ListStorage
+from replay_service.buffer.storages.tensor import TensorStorage
+from replay_service.buffer.tensordict_buffer import TensorDictReplayBuffer
+from replay_service.buffer.writers.base import Writer
+from replay_service.buffer.writers.round_robin import RoundRobinWriter, TensorDictRoundRobinWriter
+from replay_service.errors import (
+    ClosedError,
+    EmptyBufferError,
+    LayoutError,
+    PriorityError,
+    ReplayError,
+    ReplayTimeoutError,
+    ServiceUnavailableError,
+    TransportUnavailableError,
+)
+from replay_service.records import ConditionalUpdateResult, UpdateResult
+
+__all__ = [
+    "ClosedError",
+    "ConditionalUpdateResult",
+    "EmptyBufferError",
+    "LayoutError",
+    "LazyTensorStorage",
+    "ListStorage",
+    "PriorityError",
+    "RandomSampler",
+    "RayReplayBuffer",
+    "ReplayBuffer",
+    "ReplayError",
+    "ReplayTimeoutError",
+    "RoundRobinWriter",
+    "Sampler",
+    "ServiceUnavailableError",
+    "Storage",
+    "TensorDictReplayBuffer",
+    "TensorDictRoundRobinWriter",
+    "TensorStorage",
+    "TransportUnavailableError",
+    "UpdateResult",
+    "Writer",
+]
+
+HOSTED = {"RayReplayBuffer": "replay_service.service.owner"}
+"""Names that need Ray, imported when they are first asked for: a local buffer works without it."""
+
+
+def __getattr__(name: str) -> Any:
+    if name in HOSTED:
+        return getattr(importlib.import_module(HOSTED[name]), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

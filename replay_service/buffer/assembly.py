@@ -1,0 +1,56 @@
+"""Turns what a user passes for a part (nothing, an instance, a class, a factory) into the part."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+from replay_service.buffer.samplers.base import Sampler
+from replay_service.buffer.samplers.random import RandomSampler
+from replay_service.buffer.storages.base import Storage
+from replay_service.buffer.storages.list import ListStorage
+from replay_service.buffer.writers.base import Writer
+from replay_service.buffer.writers.round_robin import RoundRobinWriter
+
+__all__ = ["batch_size_of", "make_sampler", "make_storage", "make_writer"]
+
+Part = TypeVar("Part")
+DEFAULT_CAPACITY = 1000
+
+
+def make_storage(given: Any) -> Storage:
+    """The storage: a `ListStorage(1000)` for None."""
+    return _made("storage", given, Storage, lambda: ListStorage(DEFAULT_CAPACITY))
+
+
+def make_sampler(given: Any) -> Sampler:
+    """The sampler: a `RandomSampler` for None."""
+    return _made("sampler", given, Sampler, RandomSampler)
+
+
+def make_writer(given: Any, default: Callable[[], Writer] = RoundRobinWriter) -> Writer:
+    """The writer: `default()` for None."""
+    return _made("writer", given, Writer, default)
+
+
+def batch_size_of(value: Any, name: str = "batch_size") -> int:
+    """`value` as a batch size.
+
+    Raises:
+        TypeError: not an integer.
+        ValueError: not positive.
+    """
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise TypeError(f"{name} ({value!r}) must be a positive integer")
+    if value < 1:
+        raise ValueError(f"{name} ({value}) must be a positive integer")
+    return value
+
+
+def _made(name: str, given: Any, kind: type[Part], default: Callable[[], Part]) -> Part:
+    if given is None:
+        return default()
+    part = given if isinstance(given, kind) else given() if callable(given) else given
+    if not isinstance(part, kind):
+        raise TypeError(f"{name} must be a {kind.__name__}, its class or a factory of one; got {type(part).__name__}")
+    return part

@@ -1,0 +1,71 @@
+"""Generation stamps: one counter per slot that tells whether a slot still holds the record one has seen.
+
+Semantics as the product's document states them ("Detecting overwritten slots"): one stamp per write, not per call; -1 for "no usable
+stamp"; monotonic across `empty()`; owned by the storage, so that two writers on one storage share them.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+__all__ = ["NO_STAMP", "Generations"]
+
+NO_STAMP = -1
+FIRST_ALLOCATION = 1024
+
+
+class Generations:
+    """Counts the writes of every slot.
+
+    Args:
+        capacity: slots; an unbounded storage (more than `dense_limit`) gets counters that grow on demand.
+        dense_limit: up to this many slots the counters are allocated at once, so that their tensor never changes.
+    """
+
+    def __init__(self, capacity: int, dense_limit: int = 1 << 24) -> None:
+        self._capacity = capacity
+        size = capacity if capacity <= dense_limit else FIRST_ALLOCATION
+        self._stamps = torch.full((size,), NO_STAMP, dtype=torch.int64)
+
+    def advance_range(self, start: int, stop: int) -> None:
+        """Stamps one write of each slot in `[start, stop)`."""
+        self._grow(stop)
+        self._stamps[start:stop] += 1
+
+    def advance(self, index: Tensor) -> None:
+        """Stamps one write per entry of `index` int64 `[n]`; a slot named twice advances by two."""
+        if index.numel():
+            self._grow(int(index.max()) + 1)
+            self._stamps.index_add_(0, index, torch.ones_like(index))
+
+    def advance_written(self) -> None:
+        """Makes every stamp given out so far stale (`empty()`); slots never written keep -1."""
+        self._stamps[self._stamps != NO_STAMP] += 1
+
+    def of(self, index: Tensor) -> Tensor:
+        """Stamps int64, shaped as `index`; -1 where the slot was never written or does not exist."""
+        index = index.to("cpu", torch.int64)
+        inside = (index >= 0) & (index < self._stamps.numel())
+        if bool(inside.all()):
+            return self._stamps[index]
+        stamps = self._stamps[index.clamp(0, self._stamps.numel() - 1)]
+        return torch.where(inside, stamps, NO_STAMP)
+
+    def state_dict(self) -> dict[str, Any]:
+        """A copy of the counters."""
+        return {"stamps": self._stamps.clone()}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Takes the counters over, by copy."""
+        self._stamps = state["stamps"].clone()
+        self._grow(0)
+
+    def _grow(self, needed: int) -> None:
+        size = self._stamps.numel()
+        if needed > size:
+            grown = torch.full((min(max(needed, 2 * size), self._capacity),), NO_STAMP, dtype=torch.int64)
+            grown[:size] = self._stamps
+            self._stamps = grown

@@ -1,0 +1,504 @@
+"""The buffer in one process: a storage, a writer and a sampler under one lock."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from tensordict import is_tensor_collection
+from torch import Tensor
+
+from replay_service.arena import Arena
+from replay_service.buffer.access import first_slots, update_records, write_column, write_first
+from replay_service.buffer.assembly import batch_size_of, make_sampler, make_storage, make_writer
+from replay_service.buffer.backends import DIRECT, hosted
+from replay_service.buffer.conditional import live_records, update_if_present
+from replay_service.buffer.index import Index
+from replay_service.buffer.samplers.base import Sampler
+from replay_service.buffer.storages.base import Storage
+from replay_service.buffer.storages.list import stacked
+from replay_service.buffer.writers.base import Writer
+from replay_service.errors import PriorityError
+from replay_service.payload import payload_bytes, views
+from replay_service.records import ConditionalUpdateResult, UpdateResult
+from replay_service.specs import Key
+from replay_service.structure import Leaf, Rows, build
+
+__all__ = ["Pick", "ReplayBuffer"]
+
+
+@dataclass(slots=True)
+class Pick:
+    """A draw before its records are read: flat record numbers int64 `[n]`, and what the sampler says of them."""
+
+    records: Tensor
+    info: dict[str, Any]
+
+
+class ReplayBuffer:
+    """A composable replay buffer.
+
+    Every call is atomic: it happens under one lock, and a call that fails changes nothing.
+
+    Args:
+        storage: where records lie; an instance, a class or a factory. None: `ListStorage(1000)`.
+        sampler: how records are drawn. None: `RandomSampler()`.
+        sample_unit: what each drawn record expands into (`Transition`, `Sequence`). None: itself.
+        writer: which slot a new record goes to. None: `RoundRobinWriter()`.
+        collate_fn: makes a batch of what the storage gave; None stacks what can be stacked.
+        pin_memory: samples lie in page-locked memory (needs CUDA).
+        prefetch: batches drawn ahead by as many threads.
+        transform, transform_factory: what records go through on their way in and out.
+        batch_size: default size of a sample.
+        dim_extend: the dimension of a batch that is time; 0, or 1 for storages with lanes.
+        checkpointer: how the storage is written by `dumps`.
+        generator: the random generator; None seeds a new one.
+        consume_after_n_samples: records leave the sampleable set after so many draws.
+        shared: let other processes that inherit the buffer see its records.
+        compilable, delayed_init: accepted for drop-in use.
+        service_backend, service_backend_options: `"ray"` gives the owner of a buffer that lives in a Ray actor instead.
+        transport, transport_options: how a hosted buffer is reached; without a meaning here.
+
+    Raises:
+        TypeError: a part is not what it should be.
+        ValueError: a number is out of range.
+    """
+
+    merges_info = False
+    """Whether samples carry `index` and the like as entries."""
+
+    def __new__(cls, *args: Any, **kwargs: Any) -> Any:
+        """A buffer, or, with another `service_backend` than `"direct"`, the owner of a hosted one."""
+        backend = kwargs.pop("service_backend", DIRECT)
+        if backend == DIRECT:
+            return super().__new__(cls)
+        return hosted(backend, cls, args, kwargs)
+
+    def __init__(
+        self,
+        *,
+        storage: Any = None,
+        sampler: Any = None,
+        sample_unit: Any = None,
+        writer: Any = None,
+        collate_fn: Callable[[Any], Any] | None = None,
+        pin_memory: bool = False,
+        prefetch: int | None = None,
+        transform: Any = None,
+        transform_factory: Callable[[], Any] | None = None,
+        batch_size: int | None = None,
+        dim_extend: int | None = None,
+        checkpointer: Any = None,
+        generator: torch.Generator | None = None,
+        consume_after_n_samples: int | None = None,
+        shared: bool = False,
+        compilable: bool | None = None,
+        delayed_init: bool | None = None,
+        service_backend: str = DIRECT,
+        service_backend_options: dict[str, Any] | None = None,
+        transport: str = "auto",
+        transport_options: dict[str, Any] | None = None,
+    ) -> None:
+        self.lock = threading.RLock()
+        self._batch_size = None if batch_size is None else batch_size_of(batch_size)
+        self._collate_fn = collate_fn
+        self._sample_unit = sample_unit
+        self._arena = Arena()
+        self._storage = make_storage(storage)
+        self._sampler = make_sampler(sampler)
+        self._writer = self._default_writer() if writer is None else make_writer(writer)
+        self._dim_extend = dim_extend
+        self._writer.register_storage(self._storage)
+        self._storage.attach(self)
+        self.set_rng(generator if generator is not None else _seeded())
+        if len(self._storage):
+            self._sampler.extend(torch.arange(len(self._storage)))
+
+    # -- parts ------------------------------------------------------------------------------------------------------
+
+    @property
+    def storage(self) -> Storage:
+        """The storage."""
+        return self._storage
+
+    @property
+    def sampler(self) -> Sampler:
+        """The sampler."""
+        return self._sampler
+
+    @property
+    def writer(self) -> Writer:
+        """The writer."""
+        return self._writer
+
+    @property
+    def batch_size(self) -> int | None:
+        """Default size of a sample."""
+        return self._batch_size
+
+    @property
+    def write_count(self) -> int:
+        """Records written so far, overwritten ones included."""
+        return self._writer.write_count
+
+    def __len__(self) -> int:
+        with self.lock:
+            return len(self._storage)
+
+    # -- writing ----------------------------------------------------------------------------------------------------
+
+    def extend(self, data: Any, *, update_priority: bool | None = None) -> Tensor:
+        """Appends a batch, all of it or nothing.
+
+        Args:
+            data: records with a leading dimension `[B, …]`; dtypes and row shapes as stored.
+            update_priority: let new records take the priority their data carries (prioritized buffers of TensorDicts).
+
+        Returns:
+            the slot of every record, int64 `[B]`; of more records than capacity, the last ones stay. With lanes, coordinates
+            `[B, ndim]`.
+
+        Raises:
+            LayoutError: a key is missing or extra, a dtype or row shape differs, or leaves disagree in their number of rows.
+        """
+        with self.lock:
+            batch = self._storage.prepare(self._incoming(data))
+            if len(batch) == 0:
+                return self._writer.extend(batch)
+            index = self._writer.extend(batch)
+            self._announce(index)
+        return index
+
+    def add(self, data: Any) -> int | Tensor:
+        """Appends one record (no leading dimension) and returns its slot.
+
+        Raises:
+            LayoutError: as `extend`.
+        """
+        with self.lock:
+            batch = self._storage.prepare_one(self._incoming(data))
+            index = self._writer.extend(batch)
+            self._announce(index)
+        return int(index[0]) if self._storage.ndim == 1 else index
+
+    def empty(self, empty_write_count: bool = True) -> None:
+        """Forgets all records; stamps given out so far become stale."""
+        with self.lock:
+            self._storage.empty()
+            self._sampler.empty()
+            self._writer.empty(empty_write_count)
+
+    # -- sampling ---------------------------------------------------------------------------------------------------
+
+    def sample(self, batch_size: int | None = None, return_info: bool = False) -> Any:
+        """Draws a batch.
+
+        Args:
+            batch_size: size of this draw; None takes the buffer's.
+            return_info: return `(data, info)`; info has `index` and what the sampler says (`priority_weight`, `index_generation`…).
+
+        Returns:
+            the records `[batch_size, …]`: writable, the caller's own.
+
+        Raises:
+            EmptyBufferError: there is nothing to draw.
+            ValueError, TypeError: `batch_size` is missing, not an integer or not positive.
+        """
+        with self.lock:
+            pick = self.pick(batch_size)
+            data = self._read(pick.records)
+        data = self.finish(data, pick.info)
+        return (data, pick.info) if return_info else data
+
+    def pick(self, batch_size: int | None = None) -> Pick:
+        """Draws record numbers without reading them; the caller holds `lock` until it has read them."""
+        size = self._sample_size(batch_size)
+        records, info = self._sampler.sample(self._storage, size)
+        if self._sample_unit is not None:
+            records, info = self._sample_unit.expand(records, info, self._storage)
+        coordinates = self._storage.coordinates(records)
+        full: dict[str, Any] = {"index": coordinates[0] if len(coordinates) == 1 else coordinates, **info}
+        if self._writer.tracks_generations:
+            full["index_generation"] = self._writer.generations_of(coordinates[0])
+        return Pick(records, full)
+
+    def dense_leaves(self) -> tuple[Leaf, ...] | None:
+        """The layout in which picked records can be gathered straight into a message; None if they must go through `finish`."""
+        return None if self._collate_fn is not None else self._storage.leaves()
+
+    def finish(self, data: Any, info: dict[str, Any]) -> Any:
+        """Makes a batch of the records that were read: info entries, collation."""
+        if isinstance(data, list):
+            data = (self._collate_fn or stacked)(data)
+        elif self._collate_fn is not None:
+            data = self._collate_fn(data)
+        if self.merges_info and is_tensor_collection(data):
+            merge_info(data, info)
+        return data
+
+    def can_sample(self, batch_size: int | None = None) -> bool:
+        """Whether `sample` would find something to draw."""
+        with self.lock:
+            return self._sampler.can_sample(self._storage, self._sample_size(batch_size))
+
+    def next(self) -> Any:
+        """The next sample, or None if an epoch is over."""
+        return None if self._sampler.ran_out else self.sample()
+
+    def __iter__(self) -> Iterator[Any]:
+        """Samples until the sampler's epoch is over (for ever, with samplers that have none)."""
+        while True:
+            yield self.sample()
+            if self._sampler.ran_out:
+                return
+
+    # -- priorities and late writes ---------------------------------------------------------------------------------
+
+    def update_priority(self, index: Index, priority: Any, *, generation: Tensor | None = None) -> UpdateResult:
+        """Sets the priorities of records.
+
+        Args:
+            index: as `extend` or `sample` gave it, `[B]`.
+            priority: `[B]`, or one number for all; finite and not negative.
+            generation: int64 `[B]`; records overwritten since are skipped instead of given the priority of their predecessor.
+
+        Returns:
+            the mask of records whose priority was set; all False if the sampler keeps no priorities.
+
+        Raises:
+            PriorityError: a priority is NaN, infinite or negative. Nothing was set.
+            IndexError: an index that no record has (only without `generation`).
+            ValueError: lengths differ, or `generation` was given and the writer tracks none.
+        """
+        with self.lock:
+            if generation is not None:
+                records, live = live_records(self._storage, index, generation)
+            else:
+                records = self._storage.flat_slots(index)
+                live = torch.ones(records.numel(), dtype=torch.bool)
+            values = _checked_priorities(priority, records.numel())
+            if not self._sampler.keeps_priorities:
+                return UpdateResult(torch.zeros_like(live))
+            self._sampler.update_priority(records[live], values[live], storage=self._storage)
+        return UpdateResult(live)
+
+    def update_if_present(
+        self,
+        *,
+        index: Index,
+        generation: Tensor,
+        patch: Any,
+        version_key: str | Key | None = None,
+        version: Tensor | int | None = None,
+        require_newer: bool = False,
+    ) -> ConditionalUpdateResult:
+        """Patches the records that (index, generation) still names.
+
+        Args:
+            index: int64 `[B]` (with lanes: coordinates).
+            generation: int64 `[B]`, as sampled.
+            patch: TensorDict or dict of stored entries `[B, *shape]`.
+            version_key: a stored number per record that says how fresh it is.
+            version: int or `[B]`; records whose stored version is higher are left alone.
+            require_newer: leave those with an equal version alone, too.
+
+        Raises:
+            LayoutError: an entry of `patch` is not stored, or differs in dtype or row shape. Nothing was written.
+            ValueError: no generations are tracked; `version` without `version_key` or the other way round; lengths differ.
+        """
+        with self.lock:
+            result, changed = update_if_present(
+                self._storage, index, generation, patch, version_key, version, require_newer
+            )
+            self._sampler.mark_update(changed, storage=self._storage)
+        return result
+
+    def mark_update(self, index: Index) -> None:
+        """Tells the sampler that records were changed in place (new records' default priority, moved episode ends)."""
+        with self.lock:
+            self._sampler.mark_update(self._storage.flat_slots(index), storage=self._storage)
+
+    # -- records by index -------------------------------------------------------------------------------------------
+
+    def __getitem__(self, index: Index) -> Any:
+        """The records at `index` as copies; `IndexError` outside what is filled."""
+        with self.lock:
+            data = self._storage.get(index)
+        return (self._collate_fn or stacked)(data) if isinstance(data, list) else data
+
+    def __setitem__(self, index: Index, data: Any) -> None:
+        """Overwrites filled records in place; with `[:]`, entries that are not stored yet become new columns."""
+        with self.lock:
+            if isinstance(index, slice) and index == slice(None):
+                write_first(self._storage, data, None)
+            else:
+                self._storage.set(index, data, set_cursor=False)
+            self.mark_update(index)
+
+    def read_all_in_order(self, end: int | None = None) -> Any:
+        """The leading `end` slots (all for None) in storage order, as `rb[:]` gives them."""
+        with self.lock:
+            return self[slice(len(first_slots(self._storage, end)))]
+
+    def write_all(self, data: Any, end: int | None = None) -> None:
+        """Overwrites the leading `end` slots (all for None); entries that are not stored yet become new columns."""
+        with self.lock:
+            self.mark_update(write_first(self._storage, data, end))
+
+    def set_at_(self, key: str | Key, value: Any, index: Index) -> None:
+        """Writes `value` into the entry `key` of the records at `index`."""
+        with self.lock:
+            self._sampler.mark_update(write_column(self._storage, key, value, index), storage=self._storage)
+
+    def set_(self, key: str | Key, value: Any) -> None:
+        """Writes `value` into the entry `key` of all records."""
+        self.set_at_(key, value, slice(None))
+
+    def update_(
+        self, input_dict_or_td: Any, clone: bool = False, *, keys_to_update: list[str | Key] | None = None
+    ) -> None:
+        """Overwrites the stored entries that the data `[len(self), …]` names; only `keys_to_update`, if given."""
+        keys = None if keys_to_update is None else [(k,) if isinstance(k, str) else tuple(k) for k in keys_to_update]
+        with self.lock:
+            self._sampler.mark_update(update_records(self._storage, input_dict_or_td, keys), storage=self._storage)
+
+    # -- settings ---------------------------------------------------------------------------------------------------
+
+    def set_rng(self, generator: torch.Generator) -> None:
+        """Makes `generator` the source of all random numbers of this buffer."""
+        if not isinstance(generator, torch.Generator):
+            raise TypeError(f"generator must be a torch.Generator; got {type(generator).__name__}")
+        self._storage.generator = generator
+
+    def state_dict(self) -> dict[str, Any]:
+        """Copies of everything that the next draws and writes depend on."""
+        with self.lock:
+            generator = self._storage.generator
+            return {
+                "storage": self._storage.state_dict(),
+                "sampler": self._sampler.state_dict(),
+                "writer": self._writer.state_dict(),
+                "generator": None if generator is None else generator.get_state(),
+                "batch_size": self._batch_size,
+            }
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Takes a state over, by copy."""
+        with self.lock:
+            self._storage.load_state_dict(state_dict["storage"])
+            self._writer.load_state_dict(state_dict["writer"])
+            self._sampler.load_state_dict(state_dict["sampler"])
+            if self._storage.generator is not None and state_dict["generator"] is not None:
+                self._storage.generator.set_state(state_dict["generator"])
+
+    def stats(self) -> dict[str, Any]:
+        """A snapshot: size, write_count, prefetch_queue_size, initialized, capacity, utilization."""
+        with self.lock:
+            size, capacity = len(self._storage), self._storage.max_size
+            return {
+                "size": size,
+                "write_count": self.write_count,
+                "prefetch_queue_size": 0,
+                "initialized": True,
+                "capacity": capacity,
+                "utilization": size / capacity,
+            }
+
+    # -- the life of a service, trivial here ------------------------------------------------------------------------
+
+    @property
+    def initialized(self) -> bool:
+        """True: a local buffer needs no start."""
+        return True
+
+    @property
+    def service_backend(self) -> str:
+        """`"direct"`."""
+        return DIRECT
+
+    def start(self) -> ReplayBuffer:
+        """Itself: a local buffer runs as soon as it exists."""
+        return self
+
+    def is_alive(self) -> bool:
+        """True."""
+        return True
+
+    def client(self) -> ReplayBuffer:
+        """Itself: a local buffer is its own handle."""
+        return self
+
+    def shutdown(self, timeout: float | None = None) -> None:
+        """Without an effect: nothing runs."""
+
+    def __repr__(self) -> str:
+        parts = ", ".join(type(part).__name__ for part in (self._storage, self._sampler, self._writer))
+        return f"{type(self).__name__}({parts}, len={len(self)}, batch_size={self._batch_size})"
+
+    # -- inner ------------------------------------------------------------------------------------------------------
+
+    def _default_writer(self) -> Writer:
+        return make_writer(None)
+
+    def _incoming(self, data: Any) -> Any:
+        """Records on their way in."""
+        return data
+
+    def _announce(self, index: Tensor) -> None:
+        """Tells the sampler of new records: those that stayed, in the order they were written."""
+        storage = self._storage
+        if index.ndim == 2:
+            records = torch.zeros(index.shape[0], dtype=torch.int64)
+            for coordinate, extent in zip(index.unbind(1), storage.shape, strict=True):
+                records = records * extent + coordinate
+        else:
+            records = index
+        capacity = storage.slots * storage.lanes
+        self._sampler.extend(records[-capacity:] if records.numel() > capacity else records)
+
+    def _sample_size(self, batch_size: int | None) -> int:
+        if batch_size is not None:
+            return batch_size_of(batch_size)
+        if self._batch_size is None:
+            raise ValueError("batch_size must be given to sample, or to the buffer at construction")
+        return self._batch_size
+
+    def _read(self, records: Tensor) -> Any:
+        leaves, spec = self._storage.leaves(), self._storage.spec()
+        if leaves is None or spec is None:
+            return self._storage.get(records)
+        rows = records.numel()
+        outs = views(self._arena.take(payload_bytes(leaves, rows)), leaves, rows)
+        self._storage.read_into(records, outs)
+        return build(spec, outs, (rows,))
+
+
+def merge_info(data: Any, info: dict[str, Any]) -> None:
+    """Puts the info entries that are aligned with the rows of `data` into it."""
+    rows = data.shape[0]
+    for name, value in info.items():
+        if isinstance(value, tuple):
+            value = torch.stack(value, 1)
+        if isinstance(value, Tensor) and value.ndim and value.shape[0] == rows:
+            data.set(name, value)
+
+
+def _seeded() -> torch.Generator:
+    generator = torch.Generator()
+    generator.seed()
+    return generator
+
+
+def _checked_priorities(priority: Any, count: int) -> Tensor:
+    values = torch.as_tensor(priority).detach().to("cpu", torch.float64).reshape(-1)
+    if values.numel() not in (1, count):
+        raise ValueError(f"priority ({values.numel()} entries) must be a scalar or have one entry per index; got {count}")
+    if not bool(torch.isfinite(values).all()) or bool((values < 0).any()):
+        wrong = values[~torch.isfinite(values) | (values < 0)][0]
+        raise PriorityError(f"priority ({float(wrong)}) must be finite and not negative")
+    return values.expand(count)
+
+

@@ -1,0 +1,202 @@
+"""The storage interface: where records lie. A storage knows slots and bytes; writers choose slots, samplers draw them."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from typing import Any, Protocol
+
+import torch
+from torch import Tensor
+
+from replay_service.buffer.generations import Generations
+from replay_service.buffer.index import Index, as_slots
+from replay_service.structure import Leaf, Spec
+
+__all__ = ["Batch", "Storage", "WriteListener"]
+
+
+class Batch(Protocol):
+    """Validated records on their way into a storage: they have a length and can be sliced."""
+
+    def __len__(self) -> int: ...
+
+    def __getitem__(self, part: slice, /) -> Any: ...
+
+
+class WriteListener(Protocol):
+    """Somebody who wants to know of records that were changed in place."""
+
+    def mark_update(self, index: Index) -> None: ...
+
+
+class Storage(ABC):
+    """Base of all storages.
+
+    Args:
+        max_size: capacity in records.
+        checkpointer: how `dumps` and `loads` write the records; None takes the storage's own.
+        compilable: accepted for drop-in use; nothing here needs it.
+
+    Attributes:
+        generator: the buffer's random generator, or None for one of torch's own. Set by the buffer, read by samplers.
+        ndim: leading dimensions that name a record; the first is time, the others are lanes.
+
+    Raises:
+        ValueError: `max_size` is not a positive integer.
+    """
+
+    ndim: int = 1
+
+    def __init__(self, max_size: int, checkpointer: Any = None, compilable: bool = False) -> None:
+        if isinstance(max_size, bool) or not isinstance(max_size, int) or max_size < 1:
+            raise ValueError(f"max_size ({max_size!r}) must be a positive integer")
+        self.max_size = max_size
+        self.generator: torch.Generator | None = None
+        self._checkpointer = checkpointer
+        self._generations: Generations | None = None
+        self._listeners: list[WriteListener] = []
+        self._save_hooks: list[Callable[..., Any]] = []
+        self._load_hooks: list[Callable[..., Any]] = []
+
+    # -- records ----------------------------------------------------------------------------------------------------
+
+    @abstractmethod
+    def __len__(self) -> int:
+        """Number of filled records."""
+
+    @abstractmethod
+    def prepare(self, data: Any) -> Batch:
+        """Validates a batch of records against what is stored and brings it into the storage's own form.
+
+        Nothing changes here, so that a refused batch costs nothing; what is returned can be written without a check.
+
+        Raises:
+            LayoutError: a key is missing or extra, a dtype or row shape differs, or leaves disagree in their length.
+        """
+
+    @abstractmethod
+    def prepare_one(self, data: Any) -> Batch:
+        """As `prepare`, for one record without a leading dimension."""
+
+    @abstractmethod
+    def set(self, cursor: Index, data: Any, *, set_cursor: bool = True) -> None:
+        """Writes records (raw, or prepared) into the slots `cursor`; `set_cursor` lets them count as filled."""
+
+    @abstractmethod
+    def get(self, index: Index) -> Any:
+        """The records at `index`, as copies, in the form they were handed over in.
+
+        Raises:
+            IndexError: an index outside what is filled.
+        """
+
+    @abstractmethod
+    def empty(self) -> None:
+        """Forgets all records; every stamp given out so far becomes stale."""
+
+    def contains(self, item: int) -> bool:
+        """Whether slot `item` holds a record."""
+        return 0 <= item < len(self)
+
+    def __getitem__(self, index: Index) -> Any:
+        return self.get(index)
+
+    def __setitem__(self, index: Index, data: Any) -> None:
+        self.set(index, data, set_cursor=False)
+        for listener in self._listeners:
+            listener.mark_update(index)
+
+    # -- shape ------------------------------------------------------------------------------------------------------
+
+    @property
+    def slots(self) -> int:
+        """Capacity along the first dimension: what a writer's cursor runs over."""
+        return self.max_size
+
+    @property
+    def filled(self) -> int:
+        """Filled slots along the first dimension."""
+        return len(self)
+
+    @property
+    def lanes(self) -> int:
+        """Records per slot: 1, or the product of the dimensions after the first."""
+        return 1
+
+    @property
+    def shape(self) -> torch.Size:
+        """Capacity per dimension."""
+        return torch.Size([self.slots])
+
+    def leaves(self) -> tuple[Leaf, ...] | None:
+        """The layout of a dense storage; None if records have no fixed layout (yet)."""
+        return None
+
+    def spec(self) -> Spec | None:
+        """How the leaves are put together; None as for `leaves`."""
+        return None
+
+    def read_into(self, slots: Tensor, outs: Sequence[Tensor]) -> None:
+        """Gathers the records `slots` int64 `[n]` into `outs`, one `[n, *shape]` per leaf, in the order of `leaves()`."""
+        raise TypeError(f"{type(self).__name__} has no fixed layout to read into; use get")
+
+    def column(self, key: str | tuple[str, ...]) -> Tensor:
+        """The stored column `[slots(, *lanes), *shape]` under `key` (a view: do not write to it).
+
+        Raises:
+            KeyError: no such column; what exists is listed.
+        """
+        raise TypeError(f"{type(self).__name__} has no columns")
+
+    def flat_slots(self, index: Index) -> Tensor:
+        """Flat record numbers int64 `[n]` of `index` (coordinates of several dimensions become one number)."""
+        return as_slots(index, len(self))
+
+    def coordinates(self, records: Tensor) -> tuple[Tensor, ...]:
+        """Coordinates (slot, *lane) of flat record numbers int64 `[n]`, one int64 `[n]` per dimension."""
+        return (records,)
+
+    def all_cells(self, slots: Tensor) -> Tensor:
+        """Coordinates int64 `[n * lanes, ndim]` of every record in `slots` int64 `[n]`, slot by slot."""
+        return slots.unsqueeze(1)
+
+    def lanes_of(self, batch: Batch) -> int:
+        """Records per slot of a prepared batch (the first batch fixes it)."""
+        return self.lanes
+
+    # -- stamps and listeners ---------------------------------------------------------------------------------------
+
+    @property
+    def generations(self) -> Generations | None:
+        """Write counters per slot, or None as long as no writer tracks them."""
+        return self._generations
+
+    def track_generations(self) -> Generations:
+        """The write counters; the first writer that asks creates them, later ones share them."""
+        if self._generations is None:
+            self._generations = Generations(self.slots)
+        return self._generations
+
+    def attach(self, buffer: WriteListener) -> None:
+        """Lets `buffer.mark_update(index)` know of records written through `storage[index] = data`."""
+        if buffer not in self._listeners:
+            self._listeners.append(buffer)
+
+    # -- persistence ------------------------------------------------------------------------------------------------
+
+    @abstractmethod
+    def state_dict(self) -> dict[str, Any]:
+        """Copies of everything that `load_state_dict` needs."""
+
+    @abstractmethod
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Takes a state over, by copy."""
+
+    def register_save_hook(self, hook: Callable[..., Any]) -> None:
+        """`hook(data, path=…)` transforms the records on their way into a checkpoint."""
+        self._save_hooks.append(hook)
+
+    def register_load_hook(self, hook: Callable[..., Any]) -> None:
+        """`hook(data, path=…)` transforms the records on their way out of a checkpoint."""
+        self._load_hooks.append(hook)

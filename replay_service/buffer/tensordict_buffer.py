@@ -1,0 +1,91 @@
+"""The buffer of TensorDicts: samples carry where they came from."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tensordict import TensorDictBase, is_tensor_collection
+from torch import Tensor
+
+from replay_service.buffer.assembly import make_writer
+from replay_service.buffer.replay_buffer import ReplayBuffer
+from replay_service.buffer.writers.base import Writer
+from replay_service.buffer.writers.round_robin import TensorDictRoundRobinWriter
+from replay_service.errors import LayoutError
+from replay_service.specs import Key
+from replay_service.structure import Rows
+
+__all__ = ["TensorDictReplayBuffer"]
+
+SERVICE_KEYS = ("index", "index_generation")
+"""Entries that samples carry and that are not stored, so that a sample can be extended again."""
+
+
+class TensorDictReplayBuffer(ReplayBuffer):
+    """A `ReplayBuffer` of TensorDicts.
+
+    Samples have `index` (and `index_generation`, `priority_weight`, masks…) as entries beside the data, so that a batch can be handed
+    back to `update_tensordict_priority` as it is.
+
+    Args:
+        priority_key: the entry that holds priorities, `"td_error"` by default.
+        **kwargs: as `ReplayBuffer`.
+    """
+
+    merges_info = True
+
+    def __init__(self, *, priority_key: str | Key = "td_error", **kwargs: Any) -> None:
+        self._priority_key = priority_key
+        super().__init__(**kwargs)
+
+    @property
+    def priority_key(self) -> str | Key:
+        """The entry that holds priorities."""
+        return self._priority_key
+
+    def sample(self, batch_size: int | None = None, return_info: bool = False, include_info: bool | None = None) -> Any:
+        """Draws a batch; as `ReplayBuffer.sample`.
+
+        Args:
+            batch_size: size of this draw; None takes the buffer's.
+            return_info: return `(data, info)`.
+            include_info: False leaves `index` and the like out of the data.
+        """
+        data = super().sample(batch_size, return_info)
+        if include_info is False:
+            batch = data[0] if return_info else data
+            for name in SERVICE_KEYS:
+                if is_tensor_collection(batch) and name in batch.keys():
+                    del batch[name]
+        return data
+
+    def update_tensordict_priority(self, data: TensorDictBase) -> None:
+        """Sets the priorities of a sampled batch from its entry `priority_key`; rows overwritten since are skipped where stamps tell.
+
+        Raises:
+            KeyError: `data` has no `index` or no such entry.
+            PriorityError: a priority is NaN, infinite or negative.
+        """
+        generation = data.get("index_generation", None)
+        self.update_priority(data["index"], self._priority_of(data), generation=generation)
+
+    def _priority_of(self, data: TensorDictBase) -> Tensor:
+        """One priority per row: a longer entry is reduced to its maximum."""
+        priority = data.get(self._priority_key)
+        if priority is None:
+            raise KeyError(f"priority_key ({self._priority_key}) must be an entry of data; got {list(data.keys())}")
+        return priority.reshape(priority.shape[0], -1).amax(1)
+
+    def _default_writer(self) -> Writer:
+        return make_writer(None, TensorDictRoundRobinWriter)
+
+    def _incoming(self, data: Any) -> Any:
+        if isinstance(data, Rows):
+            return data
+        if not is_tensor_collection(data):
+            if not isinstance(data, dict | list | tuple):
+                raise LayoutError(f"data must be a TensorDict; got {type(data).__name__}: a ReplayBuffer takes anything")
+            return data
+        if isinstance(data, TensorDictBase) and any(name in data.keys() for name in SERVICE_KEYS):
+            return data.exclude(*SERVICE_KEYS)
+        return data

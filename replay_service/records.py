@@ -1,0 +1,90 @@
+"""Frozen records that cross rooms: what a call returns, and where a service lives."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+__all__ = ["ConditionalUpdateResult", "ServiceAddress", "UpdateResult"]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class UpdateResult:
+    """Which rows of an `update_priority` were accepted.
+
+    Attributes:
+        updated: bool `[B]`, aligned with the index of the call. False where the row was overwritten since (its generation is not the
+            given one), and everywhere if the sampler keeps no priorities.
+    """
+
+    updated: Tensor
+
+    @property
+    def updated_count(self) -> int:
+        """Number of rows whose priority was set."""
+        return int(self.updated.sum())
+
+    @property
+    def skipped_count(self) -> int:
+        """Number of rows that were left alone."""
+        return self.updated.numel() - self.updated_count
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ConditionalUpdateResult:
+    """What `update_if_present` did with each row; `updated`, `version_rejected` and stale rows partition the input.
+
+    Attributes:
+        updated: bool `[B]`; True where the record was still the one named by (index, generation) and took the patch.
+        version_rejected: bool `[B]`; True where the record was live but lost the version comparison (also to a newer row of the same
+            call). None if the call compared no versions.
+    """
+
+    updated: Tensor
+    version_rejected: Tensor | None = None
+
+    @property
+    def updated_count(self) -> int:
+        """Number of records that took the patch."""
+        return int(self.updated.sum())
+
+    @property
+    def version_rejected_count(self) -> int:
+        """Number of live records that lost the version comparison."""
+        return 0 if self.version_rejected is None else int(self.version_rejected.sum())
+
+    @property
+    def stale_count(self) -> int:
+        """Number of records that were overwritten or emptied since their generation was read."""
+        return self.updated.numel() - self.updated_count - self.version_rejected_count
+
+    @property
+    def stale(self) -> Tensor:
+        """bool `[B]`: the rows counted by `stale_count`."""
+        live = self.updated if self.version_rejected is None else torch.logical_or(self.updated, self.version_rejected)
+        return ~live
+
+
+@dataclass(frozen=True, slots=True)
+class ServiceAddress:
+    """All that a handle needs to find its service; what a handle pickles as.
+
+    Attributes:
+        name: name of the Ray actor.
+        namespace: Ray namespace of that name.
+        batch_size: the buffer's default sample size, None if it has none.
+        transport: `"auto"`, `"ray"` or `"distributed"`.
+        backend: payload backend of the tensor channel, `"gloo"` or `"nccl"`.
+        timeout_s: default timeout of a call, in seconds.
+        merges_info: whether samples carry `index` and the like as keys (TensorDict buffers).
+    """
+
+    name: str
+    namespace: str
+    batch_size: int | None = None
+    transport: str = "auto"
+    backend: str = "gloo"
+    timeout_s: float = 30.0
+    merges_info: bool = True
