@@ -31,9 +31,9 @@ def compiled(signature: str) -> Callable[[Kernel], Kernel]:
     """
 
     def compile_kernel(function: Kernel) -> Kernel:
-        # Anything may go wrong with kept files (RuntimeError, OSError, EOFError, UnpicklingError…) and none of it
-        # matters. An error of the kernel itself comes again without them, and is raised. th
-        # contextlib.suppress(Exception):
+        # Anything may go wrong with kept files (RuntimeError, OSError, EOFError, UnpicklingError…); none of it matters.
+        # An error of the kernel itself comes again without them, and is raised.
+        with contextlib.suppress(Exception):
             return cast("Kernel", njit(signature, cache=True, nogil=True)(function))
         return cast("Kernel", njit(signature, nogil=True)(function))
 

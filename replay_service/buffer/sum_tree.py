@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from functools import cache
 from types import ModuleType
+from typing import TypeVar
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -20,6 +21,7 @@ __all__ = ["SumTree"]
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
+Scalar = TypeVar("Scalar", bound=np.generic)
 
 DOUBLES_PER_CACHE_LINE = 8
 
@@ -50,12 +52,13 @@ class SumTree:
     def _allocate(self, capacity: int, extremes: bool) -> None:
         if capacity < 1:
             raise ValueError(f"capacity ({capacity}) must be at least 1; got a tree without leaves")
-        self._levels = _levels(capacity)
+        levels = _levels(capacity)
         # The root's level is a single node at the very end.
-        size = int(self._levels[-1, 0]) + 1
-        self._nodes = _zeros_on_cache_lines(size)
-        self._extremes = np.zeros((size - int(self._levels[1, 0]) if extremes else 0, 2))
-        self._extremes[:, 1] = np.inf
+        size = int(levels[-1, 0]) + 1
+        inner = size - int(levels[1, 0])
+        # All three or, where memory is short, none.
+        nodes, pairs = _zeros_on_cache_lines(size), np.full((inner if extremes else 0, 2), (0.0, np.inf))
+        self._levels, self._nodes, self._extremes = levels, nodes, pairs
 
     @property
     def capacity(self) -> int:
@@ -87,21 +90,21 @@ class SumTree:
         """Leaves drawn with probability `leaf / total`.
 
         Args:
-            uniforms: float64 `[n]` in `[0, 1)`: independent for independent draws, one from each n-th of the interval for
-                a stratified draw.
+            uniforms: float64 `[n]` in `[0, 1)`: independent for independent draws, one from each n-th of the interval
+                for a stratified draw.
 
         Returns:
             int64 `[n]`, in the order of `uniforms`; never a leaf of zero.
 
         Raises:
             PriorityError: the total is zero (or beyond float64).
-            ValueError: a uniform lies outside `[0, 1]`; 1.0 itself, which strata reach by rounding, draws the last leaf
-                above zero.
+            ValueError: a uniform lies outside `[0, 1]`; 1.0 itself, which strata reach by rounding, draws the last
+                leaf above zero.
         """
         return self.draw_with_mass(uniforms)[0]
 
     def draw_with_mass(self, uniforms: ArrayLike) -> tuple[Ints, Floats]:
-        """As `draw`, with the value of each drawn leaf, float64 `[n]`: `mass / total` is the probability it was drawn with."""
+        """As `draw`, with the drawn leaves themselves, float64 `[n]`: `leaf / total` is the probability of a draw."""
         return self._find("uniforms", uniforms, 1.0, self.total)
 
     def prefix_search(self, mass: ArrayLike) -> Ints:
@@ -125,7 +128,7 @@ class SumTree:
                 f"total ({self.total}) must be positive and finite to draw; got leaves that sum to it; "
                 "give at least one leaf a value above zero"
             )
-        points = _vector(name, points, np.dtype(np.float64))
+        points = _vector(name, points, np.float64)
         index = np.empty(points.size, np.int64)
         value = np.empty(points.size)
         wrong = _kernels().draw(self._nodes, self._levels, points, limit, scale, index, value)
@@ -149,7 +152,7 @@ class SumTree:
         """
         index = _indices(index)
         value = np.asarray(value, np.float64)
-        value = _vector("value", np.full(index.size, value) if value.ndim == 0 else value, np.dtype(np.float64))
+        value = _vector("value", np.full(index.size, value) if value.ndim == 0 else value, np.float64)
         if value.size != index.size:
             raise ValueError(f"value ({value.size} numbers) must be as long as index; got {index.size} indices")
         wrong = _kernels().update(self._nodes, self._extremes, self._levels, index, value)
@@ -267,7 +270,7 @@ class SumTree:
 
 
 def _levels(capacity: int) -> Ints:
-    """(offset, width) of each level, leaves first (see `sum_tree_kernels`); at least two, so that the root is an inner node."""
+    """(offset, width) of each level, leaves first (see `sum_tree_kernels`); two at least: the root is an inner node."""
     levels = [(0, capacity)]
     while len(levels) < 2 or levels[-1][1] > 1:
         offset, width = levels[-1]
@@ -287,14 +290,12 @@ def _indices(index: ArrayLike) -> Ints:
     index = np.asarray(index)
     if index.dtype.kind not in "iu" and index.size:
         raise TypeError(f"index (dtype {index.dtype}) must be integers; got something else; cast it to int64")
-    return _vector("index", index, np.dtype(np.int64))
+    return _vector("index", index, np.int64)
 
 
-def _vector(name: str, data: ArrayLike, dtype: np.dtype) -> NDArray:
-    """`data` as the kernels take it: `[n]`, of `dtype`, contiguous and writable (which is part of numba's signature)."""
-    array = np.ascontiguousarray(data, dtype)
-    if np.ndim(data) != 1:
-        raise ValueError(
-            f"{name} (shape {np.shape(data)}) must be [n]; got {np.ndim(data)} dimensions; reshape it to (-1,)"
-        )
+def _vector(name: str, data: ArrayLike, dtype: type[Scalar]) -> NDArray[Scalar]:
+    """`data` as kernels take it: `[n]`, of `dtype`, contiguous and writable, all of which are in their signatures."""
+    array = np.asarray(data, dtype, order="C")
+    if array.ndim != 1:
+        raise ValueError(f"{name} (shape {array.shape}) must be [n]; got {array.ndim} dimensions; reshape it to (-1,)")
     return array if array.flags.writeable else array.copy()
