@@ -19,7 +19,7 @@ from typing import Any, cast
 from deploy.errors import DeployError
 from replay_service.errors import ServiceUnavailableError
 
-__all__ = ["accepts", "joined", "own_ip", "prefer_token", "require_ray", "stuck_in_ray"]
+__all__ = ["accepts", "joined", "own_ip", "prefer_token", "probe", "require_ray", "stuck_in_ray"]
 
 JOIN_TIMEOUT_S = 10.0
 PROBE_TIMEOUT_S = 3.0
@@ -72,7 +72,7 @@ def joined(address: str, timeout_s: float = JOIN_TIMEOUT_S) -> Iterator[str]:
     if address == "auto":
         address = os.environ.get("RAY_ADDRESS") or address
     if address != "auto":
-        _probe(address)
+        probe(address)
     with _quiet_stderr() as noise:
         outcome = _init(address, deadline)
         said = noise()
@@ -100,7 +100,8 @@ def own_ip() -> str:
     return str(cast(Callable[[], str], ray.util.get_node_ip_address)())
 
 
-def _probe(address: str) -> None:
+def probe(address: str) -> None:
+    """Raises ServiceUnavailableError if nobody listens at `"host:port"`."""
     host, _, port = address.rpartition(":")
     host = host.strip("[]")
     if not port.isdecimal():

@@ -8,7 +8,6 @@ import json
 import os
 import shutil
 import socket
-import subprocess
 import sys
 import tempfile
 import time
@@ -48,29 +47,19 @@ def start_head(config: RayConfig) -> RayRecord:
     log = folder / f"head-{port}.log"
     try:
         folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-        with log.open("wb") as output:
-            process = subprocess.Popen(
-                _command(config, host, port, folder),
-                stdin=subprocess.DEVNULL,
-                stdout=output,
-                stderr=subprocess.STDOUT,
-                start_new_session=True,
-                env={key: value for key, value in os.environ.items() if key != "RAY_ADDRESS"},
-            )
+        pid = _spawn(_command(config, host, port, folder), log)
     except OSError as error:
-        raise DeployError(
-            f"Ray ({sys.executable}) must be startable; got {error.strerror}: {error.filename}"
-        ) from error
+        raise DeployError(f"Ray ({str(folder)!r}) must be startable there; got {error.strerror}") from error
     record = RayRecord(
         address=f"[{host}]:{port}" if ":" in host else f"{host}:{port}",
-        pid=process.pid,
-        created_s=psutil.Process(process.pid).create_time(),
+        pid=pid,
+        created_s=psutil.Process(pid).create_time(),
         temp_dir=str(folder),
         owns_temp_dir=config.temp_dir is None,
     )
     try:
-        _wait(lambda: process.poll() is not None or "Ray runtime started" in _text(log), START_TIMEOUT_S)
-        if process.poll() is not None or not accepts(host, port):
+        _wait(lambda: not is_running(record) or "Ray runtime started" in _text(log), START_TIMEOUT_S)
+        if not is_running(record) or not accepts(host, port):
             raise DeployError(f"Ray (port {port}) must start on {host}; got: {_last_line(log)} (log {str(log)!r})")
     except BaseException:
         stop_head(record, keep_files=True)
@@ -115,6 +104,22 @@ def _command(config: RayConfig, host: str, port: int, folder: Path) -> list[str]
     }
     given = [f"{key}={value}" for key, value in options.items() if value is not None]
     return [sys.executable, "-m", "ray.scripts.scripts", "start", "--head", "--block", "--disable-usage-stats", *given]
+
+
+def _spawn(command: list[str], log: Path) -> int:
+    """Start `command` in a session of its own, out of reach of this terminal's signals, with its output in `log`."""
+    # Not by subprocess: this child is meant to outlive us, nobody will wait for it.
+    return os.posix_spawn(
+        command[0],
+        command,
+        {key: value for key, value in os.environ.items() if key != "RAY_ADDRESS"},
+        file_actions=[
+            (os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0),
+            (os.POSIX_SPAWN_OPEN, 1, str(log), os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600),
+            (os.POSIX_SPAWN_DUP2, 1, 2),
+        ],
+        setsid=True,
+    )
 
 
 def _free_port() -> int:
