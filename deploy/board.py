@@ -23,9 +23,9 @@ UNKNOWN = "-"
 STATE_STYLES = {"up": "green", "gone": "red", "unreachable": "red"}
 
 
-def as_json(statuses: Sequence[ServiceStatus]) -> str:
-    """`{"services": […]}`, each with the fields of `ServiceStatus`; what is not known is null."""
-    return json.dumps({"services": [dataclasses.asdict(status) for status in statuses]}, indent=2)
+def as_json(statuses: Sequence[ServiceStatus], indent: int | None = 2) -> str:
+    """`{"services": […]}` with the fields of `ServiceStatus`, null where unknown; one line if `indent` is None."""
+    return json.dumps({"services": [dataclasses.asdict(status) for status in statuses]}, indent=indent)
 
 
 def status_view(statuses: Sequence[ServiceStatus]) -> RenderableType:

@@ -173,13 +173,17 @@ def _watch(records: list[ServiceRecord], interval_s: float, json: bool) -> None:
         raise DeployError(f"--watch ({', '.join(addresses) or 'no service'}) must be for services of one Ray; name one")
     looks = observe(records, interval_s)
     with contextlib.suppress(KeyboardInterrupt), contextlib.closing(looks):
+        console = _console()
         if json:
             for statuses in looks:
-                typer.echo(as_json(statuses))
-            return
-        with Live(console=_console(), auto_refresh=False, screen=False) as live:
+                typer.echo(as_json(statuses, indent=None))
+        elif not console.is_terminal:
             for statuses in looks:
-                live.update(status_view(statuses), refresh=True)
+                console.print(status_view(statuses))
+        else:
+            with Live(console=console, auto_refresh=False) as live:
+                for statuses in looks:
+                    live.update(status_view(statuses), refresh=True)
 
 
 def _console() -> Console:

@@ -59,14 +59,17 @@ def joined(address: str, timeout_s: float = JOIN_TIMEOUT_S) -> Iterator[str]:
     A Ray that this process has already joined is used as it is, and not left.
 
     Raises:
-        DeployError: Ray is not installed.
+        DeployError: Ray is not installed, or this process is in another Ray.
         ServiceUnavailableError: nothing answers there within `timeout_s`, or what answers is no Ray.
     """
     require_ray()
     import ray
 
     if ray.is_initialized():
-        yield str(ray.get_runtime_context().gcs_address)
+        current = str(ray.get_runtime_context().gcs_address)
+        if address not in ("auto", current):
+            raise DeployError(f"Ray address ({address!r}) must be that of the Ray this process is in; got {current!r}")
+        yield current
         return
     deadline = time.monotonic() + timeout_s
     if address == "auto":

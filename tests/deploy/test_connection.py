@@ -15,17 +15,16 @@ from deploy.errors import DeployError
 from replay_service.errors import ServiceUnavailableError
 from tests.conftest import RaySession
 
-# Joins in a process of its own: a Ray that is given up leaves a thread behind.
+# Tries addresses one after the other in a process of its own: a Ray that is given up leaves a thread behind.
 JOIN = """
-import os, sys, time
+import os, sys
 from deploy.connection import joined, stuck_in_ray
-began = time.monotonic()
-try:
-    with joined(sys.argv[1], float(sys.argv[2])) as address:
-        print("joined", address)
-except Exception as error:
-    print(type(error).__name__, error)
-    print("stuck", stuck_in_ray(), "took", time.monotonic() - began)
+for address in sys.argv[1:]:
+    try:
+        with joined(address, 2.0) as there:
+            print("joined", there, stuck_in_ray())
+    except Exception as error:
+        print(type(error).__name__, error, stuck_in_ray())
 sys.stdout.flush()
 os._exit(0)
 """
@@ -48,28 +47,24 @@ def closed_port(mute_port: int) -> int:
         return int(listener.getsockname()[1])
 
 
-def join_elsewhere(address: str, timeout_s: float) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-c", JOIN, address, str(timeout_s)]
-    return subprocess.run(command, capture_output=True, text=True, timeout=60, check=True)
-
-
 def test_accepts_tells_who_listens(mute_port: int, closed_port: int) -> None:
     assert accepts("127.0.0.1", mute_port)
     assert not accepts("127.0.0.1", closed_port)
 
 
-def test_nobody_listens_is_told_at_once(closed_port: int) -> None:
-    done = join_elsewhere(f"127.0.0.1:{closed_port}", 30.0)
-    assert done.stdout.startswith(
-        f"ServiceUnavailableError Ray address ('127.0.0.1:{closed_port}') must be that of a running Ray; "
-        "got nobody who listens there\nstuck False"
-    )
-    assert done.stderr == ""
-
-
-def test_a_listener_that_is_no_ray_is_given_up(mute_port: int) -> None:
-    done = join_elsewhere(f"127.0.0.1:{mute_port}", 1.0)
-    assert f"('127.0.0.1:{mute_port}') must be that of a running Ray; got no answer in time\nstuck True" in done.stdout
+def test_a_ray_is_joined_and_whatever_is_none_is_given_up(
+    ray_session: RaySession, mute_port: int, closed_port: int
+) -> None:
+    closed, mute = f"127.0.0.1:{closed_port}", f"127.0.0.1:{mute_port}"
+    command = [sys.executable, "-c", JOIN, closed, ray_session.address, ray_session.address, mute]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True)
+    refused = "ServiceUnavailableError Ray address ({!r}) must be that of a running Ray; got"
+    assert done.stdout.splitlines() == [
+        f"{refused.format(closed)} nobody who listens there False",
+        f"joined {ray_session.address} False",
+        f"joined {ray_session.address} False",
+        f"{refused.format(mute)} no answer in time True",
+    ]
     assert done.stderr == ""
 
 
@@ -78,18 +73,21 @@ def test_a_host_that_does_not_exist() -> None:
         connection.probe("nowhere.invalid:1")
 
 
-def test_a_ray_is_joined_and_left(ray_session: RaySession) -> None:
-    done = join_elsewhere(ray_session.address, 30.0)
-    assert done.stdout == f"joined {ray_session.address}\n"
-    assert done.stderr == ""
-
-
 def test_the_ray_of_this_process_is_used_and_kept(ray_session: RaySession) -> None:
     import ray
 
-    with joined("127.0.0.1:1") as address:
-        assert address == ray_session.address
+    for given in ("auto", ray_session.address):
+        with joined(given) as address:
+            assert address == ray_session.address
     assert ray.is_initialized()
+
+
+def test_another_ray_than_that_of_this_process_is_refused(ray_session: RaySession) -> None:
+    with (
+        pytest.raises(DeployError, match=rf"\('h:1'\) must be that of the Ray .*; got '{ray_session.address}'"),
+        joined("h:1"),
+    ):
+        pass
 
 
 def test_ray_missing_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
