@@ -68,7 +68,10 @@ def is_private(name: str) -> bool:
 
 
 def imported_names(source: Source) -> Iterator[tuple[int, str, str | None]]:
-    """Yield (line, module, name or None) for each import, also one written ``import_module("constant")``."""
+    """Yield (line, module, name or None) for each import; a string that is one of our modules' names counts too.
+
+    Such a string is what ``import_module`` is given, directly or through a table.
+    """
     for node in ast.walk(source.tree):
         if isinstance(node, ast.Import):
             for alias in node.names:
@@ -77,10 +80,8 @@ def imported_names(source: Source) -> Iterator[tuple[int, str, str | None]]:
             base = _absolute(node, source.package)
             for alias in node.names:
                 yield node.lineno, base, alias.name
-        elif isinstance(node, ast.Call) and _called(node) in ("import_module", "__import__") and node.args:
-            target = node.args[0]
-            if isinstance(target, ast.Constant) and isinstance(target.value, str):
-                yield node.lineno, target.value, None
+        elif isinstance(node, ast.Constant) and node.value in module_names() and "." in str(node.value):
+            yield node.lineno, str(node.value), None
 
 
 def imported_modules(source: Source) -> Iterator[tuple[int, str]]:
@@ -97,9 +98,3 @@ def _absolute(node: ast.ImportFrom, package: str) -> str:
     parts = package.split(".")
     base = parts[: len(parts) - (node.level - 1)]
     return ".".join([*base, *([node.module] if node.module else [])])
-
-
-def _called(node: ast.Call) -> str:
-    if isinstance(node.func, ast.Attribute):
-        return node.func.attr
-    return node.func.id if isinstance(node.func, ast.Name) else ""

@@ -65,7 +65,7 @@ def test_package_is_marked_as_typed(package: str) -> None:
 
 
 def test_extra_statements_are_found() -> None:
-    for text in ("x = 1", "def make(): ...", "class A: ...", "print('hello')", "if True:\n    x = 1"):
+    for text in ("x = 1", "def make(): ...", "class A: ...", "print('hello')", "if True:\n    x = 1", "T = {'a': 'b'}"):
         assert list(extra_statements(source_from(text, "replay_service", is_package=True))), text
     fine = (
         '"""What it is."""\n'
@@ -73,16 +73,24 @@ def test_extra_statements_are_found() -> None:
         "from typing import TYPE_CHECKING\n"
         "if TYPE_CHECKING:\n    from replay_service.service.owner import RayReplayBuffer\n"
         "__all__ = ['RayReplayBuffer']\n"
-        "def __getattr__(name): ...\n"
+        "HOSTED = {'RayReplayBuffer': 'replay_service.service.owner'}\n"
+        '"""Where they live."""\n'
+        "def __getattr__(name):\n    return HOSTED[name]\n"
     )
     assert not list(extra_statements(source_from(fine, "replay_service", is_package=True)))
 
 
 def extra_statements(source: Source) -> Iterator[str]:
-    """Statements that a package file should not hold; a module ``__getattr__`` may bring names that need Ray."""
-    for position, node in enumerate(source.tree.body):
-        docstring = position == 0 and isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)
-        if not (docstring or _is_import(node) or _is_all(node) or _is_lazy_import(node)):
+    """Statements that a package file should not hold.
+
+    A module ``__getattr__`` may bring names that need Ray, and read them from a table of strings.
+    """
+    lazy = [node for node in source.tree.body if _is_lazy_import(node)]
+    read = {leaf.id for node in lazy for leaf in ast.walk(node) if isinstance(leaf, ast.Name)}
+    for node in source.tree.body:
+        is_text = isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)
+        table = _table_name(node)
+        if not (is_text or node in lazy or _is_import(node) or _is_all(node) or table in read):
             yield f"{source.module}:{node.lineno} holds {ast.unparse(node).splitlines()[0]}"
 
 
@@ -100,6 +108,15 @@ def _is_import(node: ast.stmt) -> bool:
 def _is_all(node: ast.stmt) -> bool:
     targets = node.targets if isinstance(node, ast.Assign) else [node.target] if isinstance(node, ast.AnnAssign) else []
     return [ast.unparse(target) for target in targets] == ["__all__"]
+
+
+def _table_name(node: ast.stmt) -> str | None:
+    """The name that a dict of constants is given."""
+    if not (isinstance(node, ast.Assign | ast.AnnAssign) and isinstance(node.value, ast.Dict)):
+        return None
+    constant = all(isinstance(leaf, ast.Constant) for leaf in [*node.value.keys, *node.value.values])
+    target = node.targets[0] if isinstance(node, ast.Assign) else node.target
+    return ast.unparse(target) if constant else None
 
 
 def _is_lazy_import(node: ast.stmt) -> bool:

@@ -11,7 +11,17 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from tests.source_tree import Source, imported_modules, imported_names, is_own, is_private, source_from, sources, within
+from tests.source_tree import (
+    Source,
+    imported_modules,
+    imported_names,
+    is_own,
+    is_private,
+    module_names,
+    source_from,
+    sources,
+    within,
+)
 
 # Small modules without a room, open to everyone.
 LEAVES = tuple(f"replay_service.{leaf}" for leaf in ("errors", "records", "specs", "structure", "payload", "arena"))
@@ -38,7 +48,11 @@ ROOMS: dict[str, tuple[str, ...]] = {
 }
 
 # (importing module, imported module) -> why this one import may cross rooms.
-SEAMS: dict[tuple[str, str], str] = {}
+SEAMS: dict[tuple[str, str], str] = {
+    ("replay_service.buffer.backends", "replay_service.service.owner"): (
+        "ReplayBuffer(service_backend='ray') is the owner; named as a string and imported only then"
+    ),
+}
 
 # Library -> the only places that may import it.
 LIBRARIES: dict[str, tuple[str, ...]] = {
@@ -166,7 +180,7 @@ def test_exceptions_are_still_needed() -> None:
     functions = {f"{source.module}:{name}" for source in sources() for name, _ in _functions(source.tree)}
     touches = {(source.module, name) for source in sources() for _, name, _ in _foreign_touches(source)}
     assert not [touch for touch in LIBRARY_PRIVATES if touch not in touches]
-    assert not [seam for seam in SEAMS if seam not in crossings]
+    assert not [seam for seam in SEAMS if seam not in crossings and set(seam) <= module_names()]
     assert not [name for name in LONG_FUNCTIONS if name not in functions]
 
 
@@ -180,7 +194,7 @@ OFFENCES: list[tuple[Rule, str, str]] = [
     (imports_from_other_rooms, BUFFER, "from ..wire.layout import Layout"),
     (imports_from_other_rooms, BUFFER, "import replay_service"),
     (imports_from_other_rooms, BUFFER, "def f():\n    import clients"),
-    (imports_from_other_rooms, BUFFER, "importlib.import_module('replay_service.service.owner')"),
+    (imports_from_other_rooms, BUFFER, "importlib.import_module('tests.source_tree')"),
     (imports_from_other_rooms, "replay_service.wire.layout", "from replay_service.buffer import ReplayBuffer"),
     (imports_from_other_rooms, "replay_service.service.owner", "from clients.learner import Learner"),
     (imports_from_other_rooms, "replay_service.stray", ""),
