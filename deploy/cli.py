@@ -17,7 +17,7 @@ from rich.live import Live
 from typer.core import TyperCommand
 
 from deploy.board import as_json, connect_lines, status_view
-from deploy.config import load_config
+from deploy.config import load_config, preset_names
 from deploy.connection import prefer_token, stuck_in_ray
 from deploy.errors import ConfigError, DeployError
 from deploy.launch import Stopped
@@ -28,7 +28,7 @@ from deploy.status import observe, observe_once
 
 __all__ = ["app", "main"]
 
-FAILED, MISUSED, INTERRUPTED, TERMINATED = 1, 2, 130, 143
+FAILED, MISUSED, INTERRUPTED = 1, 2, 130
 WIDTH_WITHOUT_TERMINAL = 160
 
 app = typer.Typer(
@@ -63,7 +63,7 @@ class _Watching(TyperCommand):
 
 @app.command()
 def up(
-    file: Annotated[str, typer.Argument(help="TOML file, or a preset: small, atari, prioritized.")],
+    file: Annotated[str, typer.Argument(help=f"TOML file, or a preset: {', '.join(preset_names())}.")],
     name: Annotated[str | None, typer.Option(help="Instead of the file's service.name.")] = None,
     namespace: Annotated[str | None, typer.Option(help="Instead of the file's service.namespace.")] = None,
     address: Annotated[str | None, typer.Option(help="Instead of the file's ray.address.")] = None,
@@ -153,7 +153,8 @@ def demo(
 def main() -> NoReturn:
     """Entry point of the console script and of `python -m deploy`."""
     prefer_token()
-    signal.signal(signal.SIGTERM, _terminate)
+    # A command that is told to end cleans up like one that gets Ctrl-C.
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
     code: Any = 0
     try:
         app()
@@ -217,8 +218,3 @@ def _fail(message: str, code: int) -> NoReturn:
     line = message.strip().splitlines()[0]
     typer.secho(f"replay-service: {line}", err=True, fg=typer.colors.RED)
     raise typer.Exit(code)
-
-
-def _terminate(signum: int, frame: Any) -> NoReturn:
-    # So that a command that is told to end cleans up like one that fails.
-    raise SystemExit(TERMINATED)

@@ -7,6 +7,7 @@ import importlib.util
 import ipaddress
 import logging
 import os
+import signal
 import socket
 import sys
 import tempfile
@@ -23,6 +24,7 @@ __all__ = ["accepts", "joined", "own_ip", "prefer_token", "probe", "require_ray"
 
 JOIN_TIMEOUT_S = 10.0
 PROBE_TIMEOUT_S = 3.0
+INTERRUPTED_JOIN_S = 5.0
 
 # Set once an attempt to join was given up: Ray cannot be told to stop trying, so the process must not wait for it.
 _given_up = threading.Event()
@@ -81,6 +83,9 @@ def joined(address: str, timeout_s: float = JOIN_TIMEOUT_S) -> Iterator[str]:
         said = noise()
     if isinstance(outcome, BaseException):
         raise _unavailable(address, _reason(outcome, said)) from outcome
+    if threading.current_thread() is threading.main_thread():
+        # Ray has put a handler of its own in front of Python's, which ends the process by an abort.
+        signal.signal(signal.SIGTERM, signal.getsignal(signal.SIGTERM))
     try:
         yield str(ray.get_runtime_context().gcs_address)
     finally:
@@ -134,8 +139,13 @@ def _init(address: str, deadline: float) -> BaseException | None:
     thread.start()
     try:
         thread.join(max(deadline - time.monotonic(), 1.0))
+    except BaseException:
+        # Ctrl-C: let it finish, so that what was joined can be left.
+        thread.join(INTERRUPTED_JOIN_S)
+        if result == [None]:
+            ray.shutdown()
+        raise
     finally:
-        # Also after Ctrl-C.
         if thread.is_alive():
             _given_up.set()
     return result[0] if result else TimeoutError("no answer in time")

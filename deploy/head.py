@@ -61,8 +61,12 @@ def start_head(config: RayConfig) -> RayRecord:
         _wait(lambda: not is_running(record) or "Ray runtime started" in _text(log), START_TIMEOUT_S)
         if not is_running(record) or not accepts(host, port):
             raise DeployError(f"Ray (port {port}) must start on {host}; got: {_last_line(log)} (log {str(log)!r})")
-    except BaseException:
+    except DeployError:
+        # The log is what tells why.
         stop_head(record, keep_files=True)
+        raise
+    except BaseException:
+        stop_head(record)
         raise
     return record
 

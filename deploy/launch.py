@@ -10,7 +10,7 @@ from typing import Any
 from deploy.connection import joined
 from deploy.errors import DeployError
 from deploy.head import is_running, start_head, stop_head
-from deploy.placement import actor_options
+from deploy.placement import actor_options, shortage
 from deploy.settings import Config
 from deploy.state import RayRecord, ServiceRecord, State, StateFile
 from replay_service.errors import ServiceUnavailableError
@@ -188,9 +188,13 @@ def _create(config: Config, timeout_s: float) -> None:
         client = owner.client()
         client.stats(timeout=timeout_s)
         client.close()
-    except BaseException:
+    except BaseException as error:
+        lacking = shortage(config.resources) if isinstance(error, TimeoutError) else ""
         # Nobody would look after a service that came up too late.
         owner.shutdown(timeout=0.0)
+        if lacking:
+            message = f"service ({service.name!r}) must answer within {timeout_s:g} s; got no place for it: {lacking}"
+            raise ServiceUnavailableError(message) from error
         raise
 
 

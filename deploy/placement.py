@@ -8,7 +8,7 @@ from typing import Any, cast
 from deploy.errors import ConfigError
 from deploy.settings import ResourceConfig
 
-__all__ = ["actor_options"]
+__all__ = ["actor_options", "shortage"]
 
 
 def actor_options(config: ResourceConfig) -> dict[str, Any]:
@@ -47,6 +47,15 @@ def actor_options(config: ResourceConfig) -> dict[str, Any]:
 
         options["scheduling_strategy"] = NodeAffinitySchedulingStrategy(named[0]["NodeID"], soft=config.soft)
     return {key: value for key, value in options.items() if value is not None}
+
+
+def shortage(config: ResourceConfig) -> str:
+    """What is asked for and not free at this moment, such as `"num_cpus 1 (free: 0)"`; `""` if all is free."""
+    import ray
+
+    free = cast(Callable[[], dict[str, float]], ray.available_resources)()
+    lacking = {key: (amount, free.get(name, 0.0)) for name, (key, amount) in _wanted(config).items()}
+    return ", ".join(f"{key} {amount:g} (free: {left:g})" for key, (amount, left) in lacking.items() if amount > left)
 
 
 def _wanted(config: ResourceConfig) -> dict[str, tuple[str, float]]:

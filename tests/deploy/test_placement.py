@@ -7,7 +7,7 @@ import ray
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from deploy.errors import ConfigError
-from deploy.placement import actor_options
+from deploy.placement import actor_options, shortage
 from deploy.settings import ResourceConfig
 
 pytestmark = pytest.mark.usefixtures("ray_session")
@@ -63,3 +63,9 @@ def test_a_node_is_found_by_id_and_by_address(key: str) -> None:
 def test_what_no_node_has_is_refused(config: ResourceConfig, message: str) -> None:
     with pytest.raises(ConfigError, match=f"^{message}"):
         actor_options(config)
+
+
+def test_shortage_names_what_is_not_free() -> None:
+    assert shortage(ResourceConfig(num_cpus=1.0, num_gpus=0.0)) == ""
+    assert shortage(ResourceConfig(num_cpus=512.0, custom={"moon": 1.0})).startswith("num_cpus 512 (free: ")
+    assert shortage(ResourceConfig(custom={"moon": 1.0})) == "custom.moon 1 (free: 0)"
