@@ -16,7 +16,7 @@ from torch import Tensor
 from replay_service.arena import aligned
 from replay_service.structure import Leaf
 
-__all__ = ["payload_bytes", "views"]
+__all__ = ["payload_bytes", "view_leaf", "views"]
 
 NUMPY_DTYPES: dict[torch.dtype, np.dtype[np.generic]] = {
     torch.bool: np.dtype(np.bool_),
@@ -42,15 +42,19 @@ def payload_bytes(leaves: Sequence[Leaf], rows: int) -> int:
     return sum(aligned(leaf.row_bytes * rows) for leaf in leaves)
 
 
+def view_leaf(flat: NDArray[np.uint8], dtype: torch.dtype, size: tuple[int, ...], offset: int) -> Tensor:
+    """A tensor of that dtype and size over the bytes of `flat` from `offset` on; it keeps the buffer alive."""
+    known = NUMPY_DTYPES.get(dtype)
+    if known is not None:
+        return torch.from_numpy(np.ndarray(size, known, flat, offset))
+    # bfloat16, float8: NumPy carries their bits as integers
+    return torch.from_numpy(np.ndarray(size, CARRIERS[dtype.itemsize], flat, offset)).view(dtype)
+
+
 def views(flat: NDArray[np.uint8], leaves: Sequence[Leaf], rows: int, offset: int = 0) -> list[Tensor]:
     """One tensor `[rows, *shape]` per leaf over the buffer `flat`, from `offset` (aligned) on; they keep the buffer alive."""
     tensors = []
     for leaf in leaves:
-        dtype = NUMPY_DTYPES.get(leaf.dtype)
-        if dtype is not None:
-            tensors.append(torch.from_numpy(np.ndarray((rows, *leaf.shape), dtype, flat, offset)))
-        else:  # bfloat16, float8: NumPy carries their bits as integers
-            carrier = CARRIERS[leaf.dtype.itemsize]
-            tensors.append(torch.from_numpy(np.ndarray((rows, *leaf.shape), carrier, flat, offset)).view(leaf.dtype))
+        tensors.append(view_leaf(flat, leaf.dtype, (rows, *leaf.shape), offset))
         offset += aligned(leaf.row_bytes * rows)
     return tensors

@@ -5,6 +5,8 @@ A spec is made of strings, integers and tuples only, so that it can be hashed, c
     "t"                                    a tensor
     ("td", dims, ((name, spec), …))        a TensorDict with `dims` batch dimensions
     ("tc", dims, "module:Class", ((…)))    a tensorclass
+    ("nt", "module:Class", ((name, spec), …))
+                                           a named tuple
     ("dict" | "list" | "tuple", ((name, spec), …))
 """
 
@@ -20,6 +22,8 @@ Key: TypeAlias = tuple[str, ...]
 Spec: TypeAlias = "str | tuple[Any, ...]"
 
 TENSORDICT_KINDS = ("td", "tc")
+OPEN_KINDS = ("td", "dict")
+KIND_NAMES = {"tc": "a tensorclass", "nt": "a named tuple", "tuple": "a tuple", "list": "a list"}
 
 
 def keys_of(spec: Spec, prefix: Key = ()) -> list[Key]:
@@ -30,33 +34,30 @@ def keys_of(spec: Spec, prefix: Key = ()) -> list[Key]:
 
 
 def narrowed(spec: Spec, dims: int) -> Spec:
-    """The spec with `dims` leading batch dimensions fewer: that of one record of a batch."""
+    """The spec with `dims` leading batch dimensions fewer (more, if negative): 1 makes that of a batch that of one record."""
     if isinstance(spec, str) or dims == 0:
         return spec
     parts = tuple((name, narrowed(part, dims)) for name, part in spec[-1])
     if spec[0] in TENSORDICT_KINDS:
         return (spec[0], max(0, spec[1] - dims), *spec[2:-1], parts)
-    return (spec[0], parts)
+    return (*spec[:-1], parts)
 
 
 def widened(spec: Spec) -> Spec:
     """The spec with one more leading batch dimension: that of a batch of such records."""
-    if isinstance(spec, str):
-        return spec
-    parts = tuple((name, widened(part)) for name, part in spec[-1])
-    if spec[0] in TENSORDICT_KINDS:
-        return (spec[0], spec[1] + 1, *spec[2:-1], parts)
-    return (spec[0], parts)
+    return narrowed(spec, -1)
 
 
 def with_leaf(spec: Spec, key: Key) -> Spec:
     """The spec with one more leaf under `key`; nested levels are made where they are missing, an existing leaf stays.
 
     Raises:
-        LayoutError: a part of `key` names a tensor, which can hold nothing.
+        LayoutError: a part of `key` names a tensor, which can hold nothing, or `key` names a level that holds others, or a level whose
+            names are fixed (a tuple, a list, a tensorclass).
     """
-    if isinstance(spec, str):
-        raise LayoutError(f"key ({'.'.join(key)}) must be added to named entries; got a bare tensor")
+    if isinstance(spec, str) or spec[0] not in OPEN_KINDS:
+        kind = "a tensor" if isinstance(spec, str) else KIND_NAMES[spec[0]]
+        raise LayoutError(f"key ({'.'.join(key)}) must be added to a TensorDict or dict; got {kind}")
     parts = list(spec[-1])
     head, rest = key[0], key[1:]
     place = next((i for i, (name, _) in enumerate(parts) if name == head), None)
@@ -65,6 +66,8 @@ def with_leaf(spec: Spec, key: Key) -> Spec:
         parts.append((head, with_leaf(empty, rest) if rest else "t"))
     elif rest:
         parts[place] = (head, with_leaf(parts[place][1], rest))
+    elif parts[place][1] != "t":
+        raise LayoutError(f"key ({head}) must be a tensor among the stored entries; it holds {keys_of(parts[place][1])}")
     return (*spec[:-1], tuple(parts))
 
 

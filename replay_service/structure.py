@@ -7,9 +7,11 @@ leaves are put together.
 
 from __future__ import annotations
 
+import math
 import sys
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 import torch
@@ -19,7 +21,10 @@ from torch import Tensor
 from replay_service.errors import LayoutError, key_name
 from replay_service.specs import Key, Spec, widened
 
-__all__ = ["Key", "Leaf", "Rows", "Spec", "build", "flatten_rows", "leaf_of", "row_of"]
+__all__ = ["Key", "Leaf", "Rows", "Spec", "build", "flatten_rows", "folded", "leaf_of", "row_of"]
+
+STRIDED = torch.strided
+
 
 @dataclass(frozen=True, slots=True)
 class Leaf:
@@ -125,6 +130,23 @@ def row_of(data: Any) -> Rows:
     return Rows(keys, [tensor.unsqueeze(0) for tensor in tensors], widened(spec), 1)
 
 
+def folded(rows: Rows, batch: tuple[int, ...]) -> Rows:
+    """Rows whose leading dimensions, which must be `batch`, have become one: `[*batch, *shape]` to `[n, *shape]`.
+
+    Raises:
+        LayoutError: a leaf has other leading dimensions.
+    """
+    dims = len(batch)
+    if dims == 1:
+        return rows
+    for key, tensor in zip(rows.keys, rows.tensors, strict=True):
+        if tensor.shape[:dims] != batch:
+            raise LayoutError(f"{_shown(key)} must have the leading shape {list(batch)}; got shape {list(tensor.shape)}")
+    count = math.prod(batch)
+    tensors = [tensor.reshape(count, *tensor.shape[dims:]) for tensor in rows.tensors]
+    return Rows(rows.keys, tensors, rows.spec, count)
+
+
 def build(spec: Spec, tensors: Iterable[Tensor], batch: Sequence[int]) -> Any:
     """Puts leaves together as `spec` says; `batch` is the leading shape they have in common (`()` for one record)."""
     return _build(spec, iter(tensors), tuple(batch))
@@ -134,7 +156,7 @@ def _walk_tensordict(data: TensorDictBase, prefix: Key, keys: list[Key], tensors
     parts = []
     for name, value in data.items():
         key = (*prefix, name)
-        if type(value) is Tensor:
+        if type(value) is Tensor and value.layout is STRIDED:
             keys.append(key)
             tensors.append(value)
             parts.append((name, "t"))
@@ -145,6 +167,8 @@ def _walk_tensordict(data: TensorDictBase, prefix: Key, keys: list[Key], tensors
 
 def _walk(data: Any, prefix: Key, keys: list[Key], tensors: list[Tensor]) -> Spec:
     if isinstance(data, Tensor):
+        if data.layout is not STRIDED or data.is_nested:
+            raise _not_dense(prefix, data)
         keys.append(prefix)
         tensors.append(data)
         return "t"
@@ -152,23 +176,32 @@ def _walk(data: Any, prefix: Key, keys: list[Key], tensors: list[Tensor]) -> Spe
         raise _not_dense(prefix, data)
     if is_tensorclass(data):
         spec = _walk_tensordict(data, prefix, keys, tensors)
-        return ("tc", spec[1], f"{type(data).__module__}:{type(data).__qualname__}", spec[2])
+        return ("tc", spec[1], _class_path(type(data)), spec[2])
     if is_tensor_collection(data):
         return _walk_tensordict(data, prefix, keys, tensors)
     if isinstance(data, dict):
-        parts = tuple((str(name), _walk(value, (*prefix, str(name)), keys, tensors)) for name, value in data.items())
-        return ("dict", parts)
+        wrong = next((name for name in data if not isinstance(name, str)), None)
+        if wrong is not None:
+            raise LayoutError(f"{_shown(prefix)} key ({wrong!r}) must be a string; keep such data in a ListStorage")
+        return ("dict", _walk_parts(data.items(), prefix, keys, tensors))
+    if isinstance(data, tuple) and hasattr(data, "_fields"):
+        parts = _walk_parts(zip(data._fields, data, strict=True), prefix, keys, tensors)
+        return ("nt", _class_path(type(data)), parts)
     if isinstance(data, tuple | list):
         kind = "tuple" if isinstance(data, tuple) else "list"
-        named = ((str(place), value) for place, value in enumerate(data))
-        return (kind, tuple((name, _walk(value, (*prefix, name), keys, tensors)) for name, value in named))
+        return (kind, _walk_parts(((str(place), value) for place, value in enumerate(data)), prefix, keys, tensors))
     raise _not_dense(prefix, data)
 
 
+def _walk_parts(
+    named: Iterable[tuple[str, Any]], prefix: Key, keys: list[Key], tensors: list[Tensor]
+) -> tuple[tuple[str, Spec], ...]:
+    return tuple((name, _walk(value, (*prefix, name), keys, tensors)) for name, value in named)
+
+
 def _not_dense(key: Key, data: Any) -> LayoutError:
-    return LayoutError(
-        f"{_shown(key)} must be a dense tensor; got {type(data).__name__}: keep such data in a ListStorage"
-    )
+    kind = f"a tensor of layout {data.layout}" if isinstance(data, Tensor) else type(data).__name__
+    return LayoutError(f"{_shown(key)} must be a dense tensor; got {kind}: keep such data in a ListStorage")
 
 
 def _shown(key: Key) -> str:
@@ -188,20 +221,36 @@ def _build(spec: Spec, tensors: Iterator[Tensor], batch: tuple[int, ...]) -> Any
             first = next(iter(values.values()))
             size = tuple(first.shape[: len(batch) + extra])
         built = TensorDict(values, batch_size=size)
-        return built if kind == "td" else _tensorclass(spec[2]).from_tensordict(built)
-    built_parts = [(name, _build(part, tensors, batch)) for name, part in spec[1]]
+        return built if kind == "td" else _class_named(spec[2]).from_tensordict(built)
+    built_parts = [(name, _build(part, tensors, batch)) for name, part in spec[-1]]
     if kind == "dict":
         return dict(built_parts)
     values_only = [value for _, value in built_parts]
+    if kind == "nt":
+        return _class_named(spec[1])(*values_only)
     return values_only if kind == "list" else tuple(values_only)
 
 
-def _tensorclass(path: str) -> Any:
-    """The class named `module:Class`; only a tensorclass is ever returned, so that a name from the wire can run nothing else."""
+@lru_cache(maxsize=256)
+def _class_path(kind: type) -> str:
+    """`module:Class`, from which the class can be found again.
+
+    Raises:
+        LayoutError: it cannot: a class made inside a function.
+    """
+    path = f"{kind.__module__}:{kind.__qualname__}"
+    if _class_named(path) is not kind:
+        raise LayoutError(f"data ({path}) must be of a class at the top level of its module, so that it can be made again")
+    return path
+
+
+def _class_named(path: str) -> Any:
+    """The class named `module:Class`; only a tensorclass or a named tuple is ever returned, so that a name from the wire can run
+    nothing else."""
     module_name, _, class_name = path.partition(":")
     found: Any = sys.modules.get(module_name)
     for part in class_name.split("."):
         found = getattr(found, part, None)
-    if not (isinstance(found, type) and is_tensorclass(found)):
-        raise LayoutError(f"spec ({path}) must name a tensorclass of a module that this process has imported")
-    return found
+    if isinstance(found, type) and (is_tensorclass(found) or (issubclass(found, tuple) and hasattr(found, "_fields"))):
+        return found
+    raise LayoutError(f"data ({path}) must be of a tensorclass or named tuple at the top level of a module imported here")

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, TypeVar
 
+from replay_service.buffer.counts import positive_integer
 from replay_service.buffer.samplers.base import Sampler
 from replay_service.buffer.samplers.random import RandomSampler
 from replay_service.buffer.storages.base import Storage
@@ -40,11 +41,7 @@ def batch_size_of(value: Any, name: str = "batch_size") -> int:
         TypeError: not an integer.
         ValueError: not positive.
     """
-    if isinstance(value, bool) or not isinstance(value, int):
-        raise TypeError(f"{name} ({value!r}) must be a positive integer")
-    if value < 1:
-        raise ValueError(f"{name} ({value}) must be a positive integer")
-    return value
+    return positive_integer(value, name)
 
 
 def _made(name: str, given: Any, kind: type[Part], default: Callable[[], Part]) -> Part:

@@ -7,6 +7,7 @@ threads. NumPy sees dtypes it does not know (bfloat16, float8) as integers of th
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import torch
@@ -15,7 +16,7 @@ from torch import Tensor
 
 from replay_service.structure import Leaf
 
-__all__ = ["Column", "numpy_view"]
+__all__ = ["Column", "allocate", "numpy_view"]
 
 WIDE_ROW_BYTES = 1024
 """From this row size on, copying outweighs the cost of the call."""
@@ -24,11 +25,13 @@ CARRIERS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
 
 
 def numpy_view(tensor: Tensor) -> NDArray[np.generic]:
-    """The bytes of a contiguous CPU tensor as a NumPy array of the same shape; foreign dtypes as integers of their width."""
+    """The bytes of a CPU tensor as a NumPy array of the same shape; foreign dtypes as integers of their width."""
     try:
         return tensor.numpy()  # type: ignore[no-any-return]
-    except TypeError:
+    except TypeError:  # a dtype that NumPy has not
         return tensor.view(CARRIERS[tensor.dtype.itemsize]).numpy()  # type: ignore[no-any-return]
+    except RuntimeError:  # lazily conjugated or negated
+        return tensor.resolve_conj().resolve_neg().numpy()  # type: ignore[no-any-return]
 
 
 class Column:
@@ -48,14 +51,14 @@ class Column:
         if self._array is not None and rows.device.type == "cpu":
             self._array[start:stop] = numpy_view(rows.detach())
         else:
-            self.tensor[start:stop].copy_(rows)
+            self.tensor[start:stop].copy_(rows.detach())
 
     def write_at(self, index: Tensor, rows: Tensor) -> None:
         """Copies `rows` `[n, *shape]` into the slots `index` `[n]`; among duplicates the last row wins."""
         if self._array is not None and rows.device.type == "cpu":
-            self._array[index.numpy()] = numpy_view(rows.detach().contiguous())
+            self._array[index.numpy()] = numpy_view(rows.detach())
         else:
-            self.tensor[index.to(self.tensor.device)] = rows.to(self.tensor.device)
+            self.tensor[index.to(self.tensor.device)] = rows.detach().to(self.tensor.device)
 
     def gather(self, index: Tensor, out: Tensor) -> None:
         """Copies the slots `index` `[n]` (in range: the caller has checked) into `out` `[n, *shape]`."""
@@ -65,6 +68,10 @@ class Column:
             torch.index_select(self.tensor, 0, index.to(self.tensor.device), out=out)
         else:
             out.copy_(self.tensor[index.to(self.tensor.device)])
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        # The NumPy view is made again: a copy of it would be memory of its own.
+        return Column, (self.leaf, self.tensor)
 
     def gathered(self, index: Tensor) -> Tensor:
         """The slots `index` `[n]` as a new tensor `[n, *shape]`."""

@@ -9,7 +9,6 @@ from torch import Tensor
 
 from replay_service.buffer.index import Index
 from replay_service.buffer.storages.base import Storage
-from replay_service.buffer.storages.lazy_tensor import LazyTensorStorage
 from replay_service.errors import LayoutError, key_name
 from replay_service.records import ConditionalUpdateResult
 from replay_service.specs import Key
@@ -38,7 +37,7 @@ def live_records(storage: Storage, index: Index, generation: Tensor) -> tuple[Te
             "generation must come from a writer that tracks generations; use RoundRobinWriter(track_generations=True)"
         )
     coordinates = _coordinates(storage, index)
-    generation = torch.as_tensor(generation, dtype=torch.int64).reshape(-1)
+    generation = _integers("generation", generation)
     if coordinates[0].numel() != generation.numel():
         raise ValueError(
             f"generation ({generation.numel()} entries) must have one entry per index; got {coordinates[0].numel()}"
@@ -72,7 +71,7 @@ def update_if_present(
         ValueError: `version_key` and `version` are not given together, `version_key` is in `patch`, or lengths differ.
         TypeError: the storage has no columns, or `version_key` is no integer or float scalar per record.
     """
-    if not isinstance(storage, LazyTensorStorage):
+    if not storage.columnar:
         raise TypeError(f"update_if_present must have a columnar storage to patch; got {type(storage).__name__}")
     records, live = live_records(storage, index, generation)
     count = records.numel()
@@ -101,16 +100,28 @@ def update_if_present(
 
 def _coordinates(storage: Storage, index: Index) -> tuple[Tensor, ...]:
     if isinstance(index, tuple):
-        parts = tuple(torch.as_tensor(part, dtype=torch.int64).reshape(-1) for part in index)
+        parts = tuple(_integers("index", part) for part in index)
     else:
-        whole = torch.as_tensor(index, dtype=torch.int64)
-        parts = tuple(whole.unbind(1)) if whole.ndim == 2 and whole.shape[1] == storage.ndim else (whole.reshape(-1),)
+        whole = torch.as_tensor(index)
+        if whole.ndim == 2 and whole.shape[1] == storage.ndim:
+            parts = tuple(_integers("index", part) for part in whole.unbind(1))
+        else:
+            parts = (_integers("index", whole),)
     if len(parts) != storage.ndim:
         raise ValueError(f"index ({len(parts)} coordinates) must have {storage.ndim}: pass what extend or sample gave")
     return parts
 
 
-def _checked_patch(storage: LazyTensorStorage, patch: Any, count: int) -> Rows:
+def _integers(name: str, given: Any) -> Tensor:
+    """`given` as int64 `[n]`; flags and fractions are no numbers of slots or writes."""
+    values = torch.as_tensor(given).detach().to("cpu").reshape(-1)
+    if values.dtype == torch.bool or values.is_floating_point() or values.is_complex():
+        if values.numel():
+            raise TypeError(f"{name} must be integers; got {str(values.dtype).removeprefix('torch.')}")
+    return values.to(torch.int64)
+
+
+def _checked_patch(storage: Storage, patch: Any, count: int) -> Rows:
     rows = patch if isinstance(patch, Rows) else flatten_rows(patch)
     if rows.count != count:
         raise LayoutError(f"patch ({rows.count} rows) must have one row per index; got {count}")
@@ -125,20 +136,33 @@ def _checked_patch(storage: LazyTensorStorage, patch: Any, count: int) -> Rows:
     return rows
 
 
-def _versions(storage: LazyTensorStorage, key: Key, version: Tensor | int | None, count: int) -> Tensor:
+def _versions(storage: Storage, key: Key, version: Tensor | int | None, count: int) -> Tensor:
     column = storage.column(key)
     if column[0].numel() != storage.lanes or column.dtype == torch.bool or column.is_complex():
         raise TypeError(f"version_key ({key_name(key)}) must name one number per record; got {list(column.shape)}")
-    versions = torch.as_tensor(version).reshape(-1)
+    versions = torch.as_tensor(version).detach().to("cpu").reshape(-1)
     if versions.numel() not in (1, count):
         raise ValueError(f"version ({versions.numel()} entries) must be a scalar or have one entry per index; got {count}")
     if versions.is_floating_point() and not bool(torch.isfinite(versions).all()):
         raise ValueError("version must be finite")
-    return versions.expand(count)
+    # What is stored must be what was compared: a rounded or wrapped version would let outdated writers win.
+    kept = versions.to(column.dtype).to(versions.dtype)
+    if not bool((kept == versions).all()):
+        wrong = versions[kept != versions][0].item()
+        raise ValueError(
+            f"version ({wrong}) must be a number that {key_name(key)} can store exactly: "
+            f"{str(column.dtype).removeprefix('torch.')}"
+        )
+    return _comparable(versions).expand(count)
 
 
-def _stored_versions(storage: LazyTensorStorage, key: Key, records: Tensor) -> Tensor:
-    return storage.column(key).reshape(-1)[records]
+def _stored_versions(storage: Storage, key: Key, records: Tensor) -> Tensor:
+    return _comparable(storage.column(key).reshape(-1)[records.to(storage.column(key).device)].to("cpu"))
+
+
+def _comparable(versions: Tensor) -> Tensor:
+    """In the widest dtype of its kind, so that no comparison rounds."""
+    return versions.to(torch.float64 if versions.is_floating_point() else torch.int64)
 
 
 def _newest(records: Tensor, live: Tensor, versions: Tensor, stored: Tensor, require_newer: bool) -> Tensor:

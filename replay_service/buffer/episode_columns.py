@@ -14,10 +14,10 @@ Kind = Literal["ends", "ids"]
 
 
 class Column(NamedTuple):
-    """What marks the bounds of some rows: end flags (`values` uint8) or trajectory ids (`values` int64)."""
+    """What marks the bounds of some rows: end flags (1: the last of its episode, 0) or trajectory ids, int64."""
 
     kind: Kind
-    values: NDArray[np.uint8] | Ints
+    values: Ints
 
     def flat(self, shape: tuple[int, ...]) -> Column:
         """The same with contiguous values `[prod(shape)]`; a missing last axis of one is as good as one that is there.
@@ -28,13 +28,14 @@ class Column(NamedTuple):
         found = self.values.shape
         if found != shape and found != (*shape, 1) and (*found, 1) != shape:
             raise ValueError(f"{self.kind} {list(found)} must have the shape {list(shape)} of the rows they belong to")
-        return self._replace(values=np.ascontiguousarray(self.values).reshape(-1))
+        return Column(self.kind, np.ascontiguousarray(self.values).reshape(-1))
 
 
 def as_column(ends: ArrayLike | None, ids: ArrayLike | None) -> Column:
     """Checks that one of the two is given, and gives it the type that the index keeps.
 
-    Flags may be of any number type (not zero: the end). Ids may be integers or floats; only whether two are equal matters.
+    Flags may be of any number type (not zero: the end). Ids may be integers or floats; only whether two are equal
+    matters.
 
     Raises:
         TypeError: both or neither are given, or ids that are not numbers.
@@ -42,8 +43,7 @@ def as_column(ends: ArrayLike | None, ids: ArrayLike | None) -> Column:
     if (ends is None) == (ids is None):
         raise TypeError(f"exactly one of ends and ids must be given; got {'neither' if ends is None else 'both'}")
     if ends is not None:
-        flags = np.asarray(ends)
-        return Column("ends", flags.view(np.uint8) if flags.dtype == np.bool_ else (flags != 0).view(np.uint8))
+        return Column("ends", (np.asarray(ends) != 0).astype(np.int64))
     numbers = np.asarray(ids)
     if numbers.dtype.kind == "f":
         # Bit patterns are equal where floats are, once -0.0 is 0.0.
@@ -88,5 +88,7 @@ def span_steps(span: bool | int | tuple[bool | int, bool | int], slice_len: int)
     steps = [slice_len - 1 if side is True else int(side) for side in (left, right)]
     for side, count in zip(("left", "right"), steps, strict=True):
         if not 0 <= count < slice_len:
-            raise ValueError(f"{side} span ({count}) must be at least 0 and below the slice length; got slices of {slice_len}")
+            raise ValueError(
+                f"{side} span ({count}) must be at least 0 and below the slice length; got slices of {slice_len}"
+            )
     return steps[0], steps[1]

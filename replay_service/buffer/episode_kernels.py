@@ -1,16 +1,16 @@
 """The loops of `episodes.EpisodeIndex`, compiled.
 
-**A lane.** Its rows form a ring. Every stored row knows the *place* of its fragment in a table that is a ring too, oldest fragment
-first. Writing a row lengthens the newest fragment or opens the next place; overwriting the oldest row takes it off the head of the
-oldest fragment. Both touch a handful of numbers.
+**A lane.** Its rows form a ring. Every stored row knows the *place* of its fragment in a table that is a ring too,
+oldest fragment first. Writing a row lengthens the newest fragment or opens the next place; overwriting the oldest row
+takes it off the head of the oldest fragment. Both touch a handful of numbers.
 
-**Long enough for a draw.** Fragments of at least m steps stand in a queue, oldest first. A queue is enough because only the newest
-fragment grows and only the oldest shrinks: a fragment enters at the tail when it reaches m and leaves at the head when it falls
-below. Fragments do not overlap, so a queue for m never holds more than rows // m of them.
+**Long enough for a draw.** Fragments of at least m steps stand in a queue, oldest first. A queue is enough because only
+the newest fragment grows and only the oldest shrinks: a fragment enters at the tail when it reaches m and leaves at the
+head when it falls below. Fragments do not overlap, so a queue for m never holds more than rows // m of them.
 
-**Invariant.** Everything but the marks follows from the marks, the cursors and the numbers of stored rows: a lane whose marks were
-rewritten in place is laid out anew by `build` and ends up as if its rows had been written with those marks. Draws therefore
-depend on what is stored, not on how it came there.
+**Invariant.** Everything but the marks follows from the marks, the cursors and the numbers of stored rows: a lane whose
+marks were rewritten in place is laid out anew by `build` and ends up as if its rows had been written with those marks.
+Draws therefore depend on what is stored, not on how it came there.
 """
 
 from __future__ import annotations
@@ -21,15 +21,12 @@ from numpy.typing import NDArray
 from replay_service.buffer.compiled import compiled
 
 __all__ = [
-    "append_flags",
-    "append_ids",
-    "build",
+    "append",
     "draw_slices",
     "fill_queue",
     "fragments_of",
     "list_fragments",
-    "rewrite_flags",
-    "rewrite_ids",
+    "rewrite",
     "windows",
 ]
 
@@ -39,17 +36,15 @@ Small = NDArray[np.int32]
 
 # What one call of a kernel works on (L lanes, R rows a lane, Q queues):
 #   marks  uint8 [L, R]     why the fragment ends with this row, 0 where it goes on: END | CUT
-#   places int32 [L, R]     the row's fragment, as a place in the two tables below
-#   starts int32 [L, R]     table: first stored slot of the fragment
-#   steps  int32 [L, R]     table: stored steps of the fragment
+#   table  int32 [3, L, R]  PLACE: of each row's fragment in the next two; START: first stored slot of the fragment
+#                           at a place; STEPS: its stored rows
 #   lanes  int64 [L, 4]     CURSOR, FILLED, FIRST (place of the oldest fragment), COUNT (of fragments)
 #   items  int32 [?]        the places that stand in queues, all queues one after the other
 #   queues int64 [Q, L, 5]  MINIMUM steps, BASE and SIZE of the ring in `items`, HEAD in it, number HELD
-Ring = tuple[Bytes, Small, Small, Small, Ints, Small, Ints]
-RING = (
-    "Tuple((uint8[:, ::1], int32[:, ::1], int32[:, ::1], int32[:, ::1], int64[:, ::1], int32[::1], int64[:, :, ::1]))"
-)
+Ring = tuple[Bytes, Small, Ints, Small, Ints]
+RING = "Tuple((uint8[:, ::1], int32[:, :, ::1], int64[:, ::1], int32[::1], int64[:, :, ::1]))"
 
+PLACE, START, STEPS = range(3)
 END = 1  # the row's own end flag; or the next row has another trajectory id
 CUT = 2  # what comes next belongs to something else, whatever the columns say
 
@@ -60,94 +55,75 @@ ALL_FRAGMENTS = -1  # in place of a queue's number: the fragment table itself
 ALL_STORED = -1  # in place of the number of a row: there is no such row
 
 
-@compiled(f"void({RING}, int64)")
-def _drop_oldest(ring: Ring, lane: int) -> None:
-    _, _, starts, steps, lanes, _, queues = ring
-    rows = starts.shape[1]
-    place = lanes[lane, FIRST]
-    for queue in range(queues.shape[0]):
-        # The oldest fragment stands at the head of every queue that it is in.
-        if queues[queue, lane, MINIMUM] == steps[lane, place]:
-            queues[queue, lane, HEAD] = (queues[queue, lane, HEAD] + 1) % queues[queue, lane, SIZE]
-            queues[queue, lane, HELD] -= 1
-    steps[lane, place] -= 1
-    starts[lane, place] = starts[lane, place] + 1 if starts[lane, place] + 1 < rows else 0
-    if steps[lane, place] == 0:
-        lanes[lane, FIRST] = place + 1 if place + 1 < rows else 0
-        lanes[lane, COUNT] -= 1
-
-
-@compiled(f"void({RING}, int64, int64, boolean)")
-def _add_newest(ring: Ring, lane: int, slot: int, opens: bool) -> None:
-    _, places, starts, steps, lanes, items, queues = ring
-    rows = starts.shape[1]
-    if opens:
-        lanes[lane, COUNT] += 1
-    place = lanes[lane, FIRST] + lanes[lane, COUNT] - 1
-    place = place - rows if place >= rows else place
-    if opens:
-        starts[lane, place] = slot
-        steps[lane, place] = 0
-    steps[lane, place] += 1
-    places[lane, slot] = place
-    for queue in range(queues.shape[0]):
-        if queues[queue, lane, MINIMUM] == steps[lane, place]:
-            tail = (queues[queue, lane, HEAD] + queues[queue, lane, HELD]) % queues[queue, lane, SIZE]
-            items[queues[queue, lane, BASE] + tail] = place
-            queues[queue, lane, HELD] += 1
-
-
-@compiled(f"int64({RING}, int64, uint8)")
-def _append(ring: Ring, lane: int, mark: int) -> int:
-    """Write one row at the lane's cursor; its slot."""
-    marks, _, _, _, lanes, _, _ = ring
-    rows = marks.shape[1]
-    slot: int = lanes[lane, CURSOR]
-    goes_on = marks[lane, slot - 1 if slot > 0 else rows - 1] == 0
-    # The oldest row goes first, so that queues never hold more than they have room for.
-    if lanes[lane, FILLED] == rows:
-        _drop_oldest(ring, lane)
-    else:
-        lanes[lane, FILLED] += 1
-    _add_newest(ring, lane, slot, lanes[lane, COUNT] == 0 or not goes_on)
-    marks[lane, slot] = mark
-    lanes[lane, CURSOR] = slot + 1 if slot + 1 < rows else 0
-    return slot
-
-
-@compiled(f"void({RING}, int64[::1], uint8[::1], int64[::1])")
-def append_flags(ring: Ring, lane_of: Ints, ends: Bytes, slots: Ints) -> None:
-    """Write row after row, the i-th to lane `lane_of[i]` with the end flag `ends[i]`; fills in `slots`."""
-    for i in range(lane_of.size):
-        slots[i] = _append(ring, lane_of[i], END if ends[i] else 0)
-
-
 @compiled(f"void({RING}, int64[:, ::1], int64[::1], int64[::1], int64[::1])")
-def append_ids(ring: Ring, ids: Ints, lane_of: Ints, values: Ints, slots: Ints) -> None:
-    """Write row after row, the i-th to lane `lane_of[i]` with the trajectory id `values[i]`; fills in `slots`."""
-    marks, _, _, _, lanes, _, _ = ring
+def append(ring: Ring, ids: Ints, lane_of: Ints, values: Ints, slots: Ints) -> None:
+    """Write row after row, the i-th at the cursor of lane `lane_of[i]`; fills in `slots`.
+
+    `values` are the rows' marks, or their trajectory ids if `ids` `[L, R]` keeps those; `ids` is `[L, 0]` otherwise.
+    """
+    # One loop without calls: handing arrays on counts references, which costs ten times the work itself.
+    marks, table, lanes, items, queues = ring
+    rows = marks.shape[1]
+    by_ids = ids.shape[1] > 0
     for i in range(lane_of.size):
         lane = lane_of[i]
-        newest = (lanes[lane, CURSOR] - 1) % marks.shape[1]
-        if lanes[lane, FILLED] > 0 and ids[lane, newest] != values[i]:
+        slot = lanes[lane, CURSOR]
+        newest = slot - 1 if slot > 0 else rows - 1
+        if by_ids and lanes[lane, FILLED] > 0 and ids[lane, newest] != values[i]:
             marks[lane, newest] |= END
-        slots[i] = _append(ring, lane, 0)
-        ids[lane, slots[i]] = values[i]
+        goes_on = marks[lane, newest] == 0
+
+        # The oldest row goes first, so that queues never hold more than they have room for.
+        if lanes[lane, FILLED] < rows:
+            lanes[lane, FILLED] += 1
+        else:
+            place = lanes[lane, FIRST]
+            steps = table[STEPS, lane, place]
+            for queue in range(queues.shape[0]):
+                # The oldest fragment stands at the head of every queue that it is in.
+                if queues[queue, lane, MINIMUM] == steps:
+                    queues[queue, lane, HEAD] = (queues[queue, lane, HEAD] + 1) % queues[queue, lane, SIZE]
+                    queues[queue, lane, HELD] -= 1
+            table[STEPS, lane, place] = steps - 1
+            table[START, lane, place] = slot + 1 if slot + 1 < rows else 0
+            if steps == 1:
+                lanes[lane, FIRST] = place + 1 if place + 1 < rows else 0
+                lanes[lane, COUNT] -= 1
+
+        opens = lanes[lane, COUNT] == 0 or not goes_on
+        lanes[lane, COUNT] += 1 if opens else 0
+        place = lanes[lane, FIRST] + lanes[lane, COUNT] - 1
+        place = place - rows if place >= rows else place
+        if opens:
+            table[START, lane, place] = slot
+            table[STEPS, lane, place] = 0
+        steps = table[STEPS, lane, place] + 1
+        table[STEPS, lane, place] = steps
+        table[PLACE, lane, slot] = place
+        for queue in range(queues.shape[0]):
+            if queues[queue, lane, MINIMUM] == steps:
+                tail = (queues[queue, lane, HEAD] + queues[queue, lane, HELD]) % queues[queue, lane, SIZE]
+                items[queues[queue, lane, BASE] + tail] = place
+                queues[queue, lane, HELD] += 1
+
+        marks[lane, slot] = 0 if by_ids else values[i]
+        if by_ids:
+            ids[lane, slot] = values[i]
+        lanes[lane, CURSOR] = slot + 1 if slot + 1 < rows else 0
+        slots[i] = slot
 
 
-@compiled(f"int64({RING}, int64[::1], int64[::1])")
-def _first_unstored(ring: Ring, lane_of: Ints, slots: Ints) -> int:
-    _, _, _, _, lanes, _, _ = ring
+@compiled("int64(int64[:, ::1], int64[::1], int64[::1])")
+def _first_unstored(lanes: Ints, lane_of: Ints, slots: Ints) -> int:
     for i in range(slots.size):
         if not (0 <= lane_of[i] < lanes.shape[0] and 0 <= slots[i] < lanes[lane_of[i], FILLED]):
             return i
     return ALL_STORED
 
 
-@compiled(f"boolean({RING}, int64, int64, boolean)")
-def _set_end(ring: Ring, lane: int, slot: int, end: bool) -> bool:
+@compiled("boolean(uint8[:, ::1], int64[:, ::1], int64, int64, boolean)")
+def _set_end(marks: Bytes, lanes: Ints, lane: int, slot: int, end: bool) -> bool:
     """Set or clear END; True if the fragments have to be laid out anew."""
-    marks, _, _, _, lanes, _, _ = ring
     before = marks[lane, slot]
     marks[lane, slot] = before | END if end else before & CUT
     # The newest row is the last of its fragment with and without a mark.
@@ -155,63 +131,40 @@ def _set_end(ring: Ring, lane: int, slot: int, end: bool) -> bool:
     return not is_newest and (before == 0) != (marks[lane, slot] == 0)
 
 
-@compiled(f"Tuple((int64, boolean))({RING}, int64[::1], int64[::1], uint8[::1])")
-def rewrite_flags(ring: Ring, lane_of: Ints, slots: Ints, ends: Bytes) -> tuple[int, bool]:
-    """Give stored rows other end flags: number of the first row that is not stored, or -1; whether to `build`."""
-    unstored = _first_unstored(ring, lane_of, slots)
-    stale = False
-    if unstored == ALL_STORED:
-        for i in range(slots.size):
-            stale |= _set_end(ring, lane_of[i], slots[i], ends[i] != 0)
-    return unstored, stale
-
-
 @compiled(f"Tuple((int64, boolean))({RING}, int64[:, ::1], int64[::1], int64[::1], int64[::1])")
-def rewrite_ids(ring: Ring, ids: Ints, lane_of: Ints, slots: Ints, values: Ints) -> tuple[int, bool]:
-    """Give stored rows other trajectory ids; returns what `rewrite_flags` does."""
-    _, _, _, _, lanes, _, _ = ring
-    rows = ids.shape[1]
-    unstored = _first_unstored(ring, lane_of, slots)
-    stale = False
-    if unstored == ALL_STORED:
-        for i in range(slots.size):
-            ids[lane_of[i], slots[i]] = values[i]
-        for i in range(slots.size):
-            lane = lane_of[i]
-            newest = (lanes[lane, CURSOR] - 1) % rows
-            # A changed id may open or close the boundary on either side of the row.
-            for slot in ((slots[i] - 1) % rows, slots[i]):
-                if slot < lanes[lane, FILLED] and slot != newest:
-                    stale |= _set_end(ring, lane, slot, ids[lane, slot] != ids[lane, (slot + 1) % rows])
-    return unstored, stale
+def rewrite(ring: Ring, ids: Ints, lane_of: Ints, slots: Ints, values: Ints) -> tuple[int, bool]:
+    """Give stored rows other end flags or ids (as `append`).
 
-
-@compiled(f"void({RING})")
-def build(ring: Ring) -> None:
-    """Lay out fragments and queues of every lane anew from its marks, cursor and number of rows."""
-    marks, _, _, _, lanes, _, queues = ring
+    Returns the number of the first row that is not stored, or -1; and whether a boundary moved: lay out anew then.
+    """
+    marks, _, lanes, _, _ = ring
     rows = marks.shape[1]
-    queues[:, :, HEAD] = 0
-    queues[:, :, HELD] = 0
-    for lane in range(lanes.shape[0]):
-        lanes[lane, FIRST] = 0
-        lanes[lane, COUNT] = 0
-        slot = lanes[lane, CURSOR] if lanes[lane, FILLED] == rows else 0
-        opens = True
-        for _ in range(lanes[lane, FILLED]):
-            _add_newest(ring, lane, slot, opens)
-            opens = marks[lane, slot] != 0
-            slot = slot + 1 if slot + 1 < rows else 0
+    by_ids = ids.shape[1] > 0
+    unstored = _first_unstored(lanes, lane_of, slots)
+    stale = False
+    for i in range(slots.size if unstored == ALL_STORED and by_ids else 0):
+        ids[lane_of[i], slots[i]] = values[i]
+    for i in range(slots.size if unstored == ALL_STORED else 0):
+        lane, slot = lane_of[i], slots[i]
+        if not by_ids:
+            stale |= _set_end(marks, lanes, lane, slot, values[i] != 0)
+            continue
+        newest = (lanes[lane, CURSOR] - 1) % rows
+        # A changed id may open or close the boundary on either side of the row.
+        for side in ((slot - 1) % rows, slot):
+            if side < lanes[lane, FILLED] and side != newest:
+                stale |= _set_end(marks, lanes, lane, side, ids[lane, side] != ids[lane, (side + 1) % rows])
+    return unstored, stale
 
 
 @compiled(f"void({RING}, int64)")
 def fill_queue(ring: Ring, queue: int) -> None:
     """Put the fragments that are long enough into a new, empty queue."""
-    _, _, _, steps, lanes, items, queues = ring
+    _, table, lanes, items, queues = ring
     for lane in range(lanes.shape[0]):
         for k in range(lanes[lane, COUNT]):
-            place = (lanes[lane, FIRST] + k) % steps.shape[1]
-            if steps[lane, place] >= queues[queue, lane, MINIMUM]:
+            place = (lanes[lane, FIRST] + k) % table.shape[2]
+            if table[STEPS, lane, place] >= queues[queue, lane, MINIMUM]:
                 items[queues[queue, lane, BASE] + queues[queue, lane, HELD]] = place
                 queues[queue, lane, HELD] += 1
 
@@ -219,13 +172,13 @@ def fill_queue(ring: Ring, queue: int) -> None:
 @compiled(f"int64({RING}, int64[::1], int64[::1], int64[:, ::1])")
 def fragments_of(ring: Ring, lane_of: Ints, slots: Ints, found: Ints) -> int:
     """Fill `found` `[2, n]` with first slot and steps of each row's fragment; -1, or the number of a row not stored."""
-    _, places, starts, steps, _, _, _ = ring
-    unstored: int = _first_unstored(ring, lane_of, slots)
+    _, table, lanes, _, _ = ring
+    unstored: int = _first_unstored(lanes, lane_of, slots)
     if unstored == ALL_STORED:
         for i in range(slots.size):
-            place = places[lane_of[i], slots[i]]
-            found[0, i] = starts[lane_of[i], place]
-            found[1, i] = steps[lane_of[i], place]
+            place = table[PLACE, lane_of[i], slots[i]]
+            found[0, i] = table[START, lane_of[i], place]
+            found[1, i] = table[STEPS, lane_of[i], place]
     return unstored
 
 
@@ -238,9 +191,9 @@ def windows(
     Bounds are those of the lane's stored rows where `across`. `inside` is False where an offset was held back.
     Returns -1, or the number of a row that is not stored.
     """
-    marks, places, starts, steps, lanes, _, _ = ring
-    rows = marks.shape[1]
-    unstored: int = _first_unstored(ring, lane_of, slots)
+    _, table, lanes, _, _ = ring
+    rows = table.shape[2]
+    unstored: int = _first_unstored(lanes, lane_of, slots)
     if unstored != ALL_STORED:
         return unstored
     for i in range(slots.size):
@@ -249,8 +202,9 @@ def windows(
             length = lanes[lane, FILLED]
             first = lanes[lane, CURSOR] if length == rows else 0
         else:
-            length = steps[lane, places[lane, slots[i]]]
-            first = starts[lane, places[lane, slots[i]]]
+            place = table[PLACE, lane, slots[i]]
+            length = np.int64(table[STEPS, lane, place])
+            first = np.int64(table[START, lane, place])
         position = (slots[i] - first) % rows
         for j in range(offsets.size):
             wanted = position + offsets[j]
@@ -258,6 +212,12 @@ def windows(
             inside[i, j] = wanted == held
             found[i, j] = first + held if first + held < rows else first + held - rows
     return ALL_STORED
+
+
+@compiled("int64(float64, int64)")
+def _choice(uniform: float, count: int) -> int:
+    """One of `0..count-1`, all equally likely; held there, so that no uniform (NaN, 1.0) leads out of an array."""
+    return max(0, min(int(uniform * count), count - 1))
 
 
 @compiled(f"int64({RING}, int64, UniTuple(int64, 3), float64[:, ::1], int64[:, ::1])")
@@ -270,14 +230,13 @@ def draw_slices(
     at least stays. `uniforms` `[n, 2]` choose fragment and place. Fills `drawn` `[3, n]` with start, steps and lane.
     Returns the number of fragments that there were to choose from; if 0, nothing was drawn.
     """
-    _, _, starts, steps, lanes, items, queues = ring
-    rows = starts.shape[1]
+    _, table, lanes, items, queues = ring
+    rows = table.shape[2]
     counts = lanes[:, COUNT] if queue == ALL_FRAGMENTS else queues[queue, :, HELD]
     upto = np.cumsum(counts)
     total: int = upto[-1]
     for i in range(uniforms.shape[0] if total > 0 else 0):
-        # Held within what there is, so that a uniform that is not one (NaN, 1.0) cannot lead out of the arrays.
-        pick = max(0, min(np.int64(uniforms[i, 0] * total), total - 1))
+        pick = _choice(uniforms[i, 0], total)
         lane = np.searchsorted(upto, pick, side="right") if lanes.shape[0] > 1 else 0
         k = pick - (upto[lane] - counts[lane])
         if queue == ALL_FRAGMENTS:
@@ -285,14 +244,14 @@ def draw_slices(
         else:
             ring_at = (queues[queue, lane, HEAD] + k) % queues[queue, lane, SIZE]
             place = np.int64(items[queues[queue, lane, BASE] + ring_at])
-        length = np.int64(steps[lane, place])
+        length = int(table[STEPS, lane, place])
         width = min(window[0], length)
         lowest = -min(window[1], width - 1)
         highest = length - width + min(window[2], width - 1)
         chances = highest - lowest + 1
-        offset = lowest + max(0, min(np.int64(uniforms[i, 1] * chances), chances - 1))
+        offset = lowest + _choice(uniforms[i, 1], chances)
         begin = max(offset, 0)
-        drawn[0, i] = (starts[lane, place] + begin) % rows
+        drawn[0, i] = (table[START, lane, place] + begin) % rows
         drawn[1, i] = min(offset + width, length) - begin
         drawn[2, i] = lane
     return total
@@ -301,12 +260,12 @@ def draw_slices(
 @compiled(f"void({RING}, int64[:, ::1])")
 def list_fragments(ring: Ring, found: Ints) -> None:
     """Fill `found` `[3, n]` with start, steps and lane of every fragment, lane after lane, oldest first."""
-    _, _, starts, steps, lanes, _, _ = ring
+    _, table, lanes, _, _ = ring
     at = 0
     for lane in range(lanes.shape[0]):
         for k in range(lanes[lane, COUNT]):
-            place = (lanes[lane, FIRST] + k) % steps.shape[1]
-            found[0, at] = starts[lane, place]
-            found[1, at] = steps[lane, place]
+            place = (lanes[lane, FIRST] + k) % table.shape[2]
+            found[0, at] = table[START, lane, place]
+            found[1, at] = table[STEPS, lane, place]
             found[2, at] = lane
             at += 1

@@ -1,4 +1,4 @@
-"""Episode bounds from whole columns: a pure function of what a ring holds, for columns that no `EpisodeIndex` follows."""
+"""Episode bounds from whole columns: a pure function, for columns that no `EpisodeIndex` follows."""
 
 from __future__ import annotations
 
@@ -20,24 +20,24 @@ def find_start_stop_traj(
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Recovers first step, last step and length of every stored trajectory.
 
-    A trajectory ends where its end flag is set, or where the next row has another id. In a full ring (`at_capacity`) row 0 follows
-    the last row, so that a trajectory may go over the edge (`start > stop`), and the newest row ends its trajectory in any
-    case: what followed was overwritten. In a ring that is not full the last row ends it. An id that comes back in rows that are
-    not adjacent is another trajectory.
+    A trajectory ends where its end flag is set, or where the next row has another id. In a full ring (`at_capacity`)
+    row 0 follows the last row, so that a trajectory may go over the edge (`start > stop`), and the newest row ends its
+    trajectory in any case: what followed was overwritten. In a ring that is not full the last row ends it. An id that
+    comes back in rows that are not adjacent is another trajectory.
 
     Args:
         trajectory: ids `[T, *lanes]` in slot order, of any dtype. Exclusive with `end`.
         end: end flags `[T, *lanes]` in slot order, bool or any number.
         at_capacity: whether all slots of the ring are written. If not, pass the written rows only.
-        cursor: slot of the row written **last** (not the next one), negative slots counted from the end. Of a tensor or range of
-            slots the last counts. Used if `at_capacity`; without it only flags and ids make bounds, and in a lane without any
-            the last row does.
+        cursor: slot of the row written **last** (not the next one), negative slots counted from the end. Of a tensor or
+            range of slots the last counts. Used if `at_capacity`; without it only flags and ids make bounds, and in a
+            lane without any the last row does.
         device: where to compute; the result is where the input is. Default: where the input is.
 
     Returns:
-        `(start, stop, lengths)` of n trajectories: int64 `[n, 1 + lane dims]` coordinates (slot, *lane) of the first and
-        of the last step (inclusive), and int64 `[n]` steps. Lanes one after the other, the first lane dim changing fastest;
-        within a lane by `stop`.
+        `(start, stop, lengths)` of n trajectories: int64 `[n, 1 + lane dims]` coordinates (slot, *lane) of the first
+        and of the last step (inclusive), and int64 `[n]` steps. Lanes one after the other, the first lane dim changing
+        fastest; within a lane by `stop`.
 
     Raises:
         TypeError: both or neither of `trajectory` and `end` are given.
@@ -46,7 +46,9 @@ def find_start_stop_traj(
         IndexError: `cursor` is no slot.
     """
     if (trajectory is None) == (end is None):
-        raise TypeError(f"exactly one of trajectory and end must be given; got {'both' if end is not None else 'neither'}")
+        raise TypeError(
+            f"exactly one of trajectory and end must be given; got {'both' if end is not None else 'neither'}"
+        )
     column = trajectory if trajectory is not None else end
     assert column is not None  # one of the two is given
     if column.ndim == 0:
@@ -90,7 +92,8 @@ def _bounds(is_end: Tensor, rows: int) -> tuple[Tensor, Tensor, Tensor]:
     """Coordinates and lengths from complete flags `[*lanes reversed, T]`."""
     stop = is_end.nonzero().flip(-1)
     slot = stop[:, 0]
-    # A trajectory starts after the stop before it in its lane; the first one after the last stop of the lane, over the edge.
+    # A trajectory starts after the stop before it in its lane; the first one after the last stop of the lane, over the
+    # edge.
     opens_lane = torch.ones_like(slot, dtype=torch.bool)
     opens_lane[1:] = (stop[1:, 1:] != stop[:-1, 1:]).any(-1)
     first = opens_lane.nonzero().squeeze(-1)

@@ -20,7 +20,7 @@ PREVIOUS, FOLLOWING = np.array([-1]), np.array([1])
 
 
 class Bounds(NamedTuple):
-    """Of each asked row, arrays of one shape: slots of the first and last row of its fragment, steps, steps since the first."""
+    """Of each asked row: first and last slot of its fragment, its stored steps, and steps from the first to the row."""
 
     start: Ints
     stop: Ints
@@ -40,9 +40,9 @@ class Slices(NamedTuple):
 class EpisodeView:
     """What is stored in an `EpisodeIndex`, to be asked and drawn from but not changed.
 
-    Slots are int64 of any shape, `lanes` the lane of each (or one lane for all); None where there is one lane. Every call that
-    takes slots raises TypeError for slots that are not integers, ValueError where lanes are missing, and IndexError for a row
-    that is not stored, negative numbers included.
+    Slots are int64 of any shape, `lanes` the lane of each (or one lane for all); None where there is one lane. Every
+    call that takes slots raises TypeError for slots that are not integers, ValueError where lanes are missing, and
+    IndexError for a row that is not stored, negative numbers included.
     """
 
     def __init__(self, table: EpisodeTable) -> None:
@@ -113,12 +113,14 @@ class EpisodeView:
 
     def is_first(self, slots: ArrayLike, lanes: ArrayLike | None = None) -> Bools:
         """Whether nothing of its fragment is stored before each row."""
-        return self.position_of(slots, lanes) == 0
+        is_first: Bools = self.position_of(slots, lanes) == 0
+        return is_first
 
     def is_last(self, slots: ArrayLike, lanes: ArrayLike | None = None) -> Bools:
         """Whether nothing of its fragment is stored after each row; true for the newest row, ended or not."""
         bounds = self.bounds_of(slots, lanes)
-        return bounds.position == bounds.length - 1
+        is_last: Bools = bounds.position == bounds.length - 1
+        return is_last
 
     def prev(self, slots: ArrayLike, lanes: ArrayLike | None = None) -> Ints:
         """The row before each row in its fragment, or itself."""
@@ -133,7 +135,8 @@ class EpisodeView:
     ) -> tuple[Ints, Bools]:
         """The rows at `offsets` (int64 `[W]`, steps, any sign) from each row, held at the bounds of its fragment.
 
-        `across` holds them at the oldest and newest row of the lane instead: over the ends of fragments, still in write order.
+        `across` holds them at the oldest and newest row of the lane instead: over the ends of fragments, still in write
+        order.
 
         Returns:
             Slots, int64 `[*slots.shape, W]`; and False where an offset led out of the bounds, bool of that shape.
@@ -147,7 +150,10 @@ class EpisodeView:
         return found.reshape(*shape, steps.size), inside.reshape(*shape, steps.size)
 
     def unfinished(self) -> tuple[Ints, Ints]:
-        """Newest rows that no end flag closes: (slots `[k]`, lanes `[k]`). With trajectory ids nothing tells the end: all newest."""
+        """The newest row of each lane unless its end flag is set: (slots `[k]`, lanes `[k]`).
+
+        Trajectory ids do not tell the end of the newest episode; with them every newest row is given.
+        """
         return self._table.unfinished()
 
     def trajectories(self) -> Slices:
@@ -170,17 +176,17 @@ class EpisodeView:
     ) -> Slices:
         """Draws slices: a fragment, all that are eligible equally likely, then a start in it, all equally likely.
 
-        A long fragment is therefore drawn as often as a short one, and each of its starts less often. Equal uniforms draw equal
-        slices from equal contents, however these came about.
+        A long fragment is therefore drawn as often as a short one, and each of its starts less often. Equal uniforms
+        draw equal slices from equal contents, however these came about.
 
         Args:
             slice_len: steps of a slice.
             uniforms: float64 `[n, 2]` in [0, 1), one for the fragment, one for the start.
-            strict: only fragments of `slice_len` steps or more are eligible. Otherwise all are, and a shorter one is a slice as
-                a whole.
-            span: how far a slice may hang over the (left, right) end of its fragment, one value for both: False not at all, i
-                so that `slice_len - i` steps are left, True so that one step is left. What hangs over is cut off. With False
-                the first `slice_len - 1` steps and the last ones are in fewer slices than others.
+            strict: only fragments of `slice_len` steps or more are eligible. Otherwise all are, and a shorter one is a
+                slice as a whole.
+            span: how far a slice may hang over the (left, right) end of its fragment, one value for both: False not at
+                all, i so that `slice_len - i` steps are left, True so that one step is left. What hangs over is cut
+                off. With False the first `slice_len - 1` steps and the last ones are in fewer slices than others.
 
         Raises:
             EmptyBufferError: no fragment is eligible.

@@ -1,41 +1,47 @@
-"""Where episodes begin and end in a ring of steps. Samplers, sample units, queries and episodic buffers ask here, nobody else counts.
+"""Where episodes begin and end in a ring of steps. Samplers, sample units, queries and episodic buffers ask here,
+nobody else counts.
 
-**Rules.** Rows are numbered by slot, 0 to `capacity - 1`; `cursor` is the slot that is written next. A *fragment* is a maximal run of
-stored rows that belong to one trajectory, at least one row long. It ends with a row
+**Rules.** Rows are numbered by slot, 0 to `capacity - 1`; `cursor` is the slot that is written next. A *fragment* is a
+maximal run of stored rows that belong to one trajectory, at least one row long. It ends with a row
 
 - whose end flag is set, or whose successor has another trajectory id (one of the two, whichever is written), or
 - that was followed by `cut()`, or
 - that is the newest of its lane: what would follow is not written yet, or was overwritten.
 
-It may go over the ring's edge, and its first rows may be overwritten already; then it begins with its oldest stored row. An id that
-comes back later, elsewhere, is another fragment. Lanes are rings of their own beside each other. Rows that were never written are in
-no fragment and never come out of any call.
+It may go over the ring's edge, and its first rows may be overwritten already; then it begins with its oldest stored
+row. An id that comes back later, elsewhere, is another fragment. Lanes are rings of their own beside each other. Rows
+that were never written are in no fragment and never come out of any call.
 
-**Interface.** Arrays in and out are numpy: slots int64 of any shape, which results share; `lanes` likewise, or None where there is one
-lane. Nothing locks: make every call under the buffer's lock (queries too, they may have rewrites to settle).
+**Interface.** Arrays in and out are numpy: slots int64 of any shape, which results share; `lanes` likewise, or None
+where there is one lane. Nothing locks: make every call under the buffer's lock (queries too, they may have rewrites to
+settle).
 
     index = EpisodeIndex(capacity, lanes=1)
-    index.write(slots, ends=...)  or  index.write(slots, ids=...)  # rows that every lane gets at the same slots, in write order
-    index.append(lanes, ends=...)                           # one row in each named lane, at that lane's own cursor -> slots
-    index.rewrite(slots, ends=...)                          # stored rows whose flags or ids changed in place
-    index.cut(), index.clear()                              # a boundary after the newest row; forget all rows
-    index.rebuild(ends=..., cursor=..., length=...)         # from whole columns, as after loading
-    index.state_dict(), index.load_state_dict(state)        # by copy; the same draws afterwards
+    index.write(slots, ends=... | ids=...)             rows that every lane gets at the same slots, in write order
+    index.append(lanes, ends=... | ids=...)            a row in each named lane, at that lane's own cursor -> slots
+    index.rewrite(slots, ends=... | ids=...)           stored rows whose flags or ids changed in place
+    index.cut(), index.clear()                         a boundary after the newest row; forget all rows
+    index.rebuild(ends=..., cursor=..., length=...)    from whole columns, as after loading
+    index.state_dict(), index.load_state_dict(state)   by copy; the same draws afterwards
 
     index.capacity, .lanes, .cursor, .length, .cursors, .lengths, .marked_by
-    index.bounds_of(slots) -> Bounds(start, stop, length, position)    # or start_of, stop_of, length_of, position_of
-    index.is_first(slots), .is_last(slots), .prev(slots), .next(slots) # prev and next stay in place at the bounds
-    index.window(slots, offsets) -> (slots [n, W], inside [n, W])      # neighbours, held at the bounds
-    index.unfinished() -> (slots, lanes)                               # newest rows without an end flag
-    index.trajectories() -> Slices(start, stop, length, lane)          # lane after lane, oldest first
-    index.count(min_length=1)                                          # how many fragments are that long
-    index.draw_starts(slice_len, uniforms), .draw_trajectory(uniforms) -> Slices
+    index.bounds_of(slots) -> Bounds(start, stop, length, position)
+    index.start_of(slots), .stop_of, .length_of, .position_of, .is_first, .is_last
+    index.prev(slots), .next(slots)                    one step, or in place at the bounds
+    index.window(slots, offsets) -> (slots, inside)    `[n, W]` neighbours, held at the bounds
+    index.unfinished() -> (slots, lanes)               newest rows without an end flag
+    index.trajectories() -> Slices                     all of them, lane after lane, oldest first
+    index.count(min_length)                            how many are that long
+    index.draw_starts(slice_len, uniforms) -> Slices   slices within fragments
+    index.draw_trajectory(uniforms) -> Slices          whole fragments
+    Slices(start, stop, length, lane)
 
-**Costs.** Writing n rows: O(n), whatever they overwrite. Queries and draws of n: O(n + lanes), whatever is stored. The first draw with
-another slice length looks once at all fragments. A rewrite that moves a boundary in the middle of the ring makes the next call lay
-all rows out anew; one that does not, or only ends the newest row, costs O(n).
+**Costs.** Writing n rows: O(n), whatever they overwrite. Queries and draws of n: O(n + lanes), whatever is stored. The
+first draw with another slice length looks once at all fragments. A rewrite that moves a boundary in the middle of the
+ring makes the next call lay all rows out anew; one that does not, or only ends the newest row, costs O(n).
 
-`find_start_stop_traj` (here too, from `episode_recovery`) recovers the same fragments from whole columns, without an index.
+`find_start_stop_traj` (here too, from `episode_recovery`) recovers the same fragments from whole columns, without an
+index.
 """
 
 from __future__ import annotations
@@ -79,8 +85,8 @@ class EpisodeIndex(EpisodeView):
         """Takes note of rows that were written to every lane, at consecutive slots from the cursor on.
 
         Args:
-            slots: int64 `[n]` in write order, going on at 0 after the last slot. As many as `capacity` or more may begin
-                anywhere: they leave nothing of what was there.
+            slots: int64 `[n]` in write order, going on at 0 after the last slot. As many as `capacity` or more may
+                begin anywhere: they leave nothing of what was there.
             ends: end flags `[n]` or `[n, lanes]`.
             ids: trajectory ids `[n]` or `[n, lanes]`.
 
@@ -106,12 +112,11 @@ class EpisodeIndex(EpisodeView):
         if replaces_all:
             # Only the last `capacity` rows are left in the end, and nothing of what came before.
             slots = slots[-self.capacity :]
-            column = column._replace(values=column.values[-self.capacity * self.lanes :])
+            column = Column(column.kind, column.values[-self.capacity * self.lanes :])
+            table.reserve(self.capacity)
             table.clear(np.arange(self.lanes))
-            length = 0
-        table.reserve(length + slots.size)
-        if replaces_all:
             table.move_cursors(int(slots[0]))
+        table.reserve(length + slots.size)
         self._append(self._every_lane(slots.size), column)
 
     def append(self, lanes: ArrayLike, *, ends: ArrayLike | None = None, ids: ArrayLike | None = None) -> Ints:
@@ -142,7 +147,8 @@ class EpisodeIndex(EpisodeView):
         ids: ArrayLike | None = None,
         lanes: ArrayLike | None = None,
     ) -> None:
-        """Takes note of stored rows whose flags or ids were changed in place, in any order; the last of one slot counts.
+        """Takes note of stored rows whose flags or ids were changed in place, in any order; the last of one slot
+        counts.
 
         Args:
             slots: int64 `[n]`.
@@ -163,13 +169,13 @@ class EpisodeIndex(EpisodeView):
         else:
             column = self._checked(column.flat((flat.size,)))
             lane_of = np.ascontiguousarray(np.broadcast_to(as_integers("lanes", lanes).reshape(-1), flat.shape))
-        unstored, stale = table.rewrite(column.kind, lane_of, np.ascontiguousarray(flat), column.values)
-        self._refuse_unstored(unstored, lane_of, flat)
-        table.mark_stale(stale)
+        flat = np.ascontiguousarray(flat)
+        self._refuse_unstored(table.rewrite(column.kind, lane_of, flat, column.values), lane_of, flat)
 
     def cut(self, lanes: ArrayLike | None = None) -> None:
-        """Ends the fragment of the newest row of each lane (of `lanes`, or all), whatever its flag or id: what is written next
-        belongs to another one. For rows from another source, and for an episode that was given up half-way.
+        """Ends the fragment of the newest row of each lane (of `lanes`, or all), whatever its flag or id: what is
+        written next belongs to another one. For rows from another source, and for an episode that was given up
+        half-way.
 
         Raises:
             IndexError: a lane that does not exist.
@@ -184,6 +190,7 @@ class EpisodeIndex(EpisodeView):
         """
         self._table.clear(self._some_lanes(lanes))
         if lanes is None:
+            self._table.forget_ids()
             self._marked_by = None
 
     def rebuild(
@@ -212,8 +219,8 @@ class EpisodeIndex(EpisodeView):
         self._marked_by = column.kind if rows else None
 
     def state_dict(self) -> dict[str, Any]:
-        """All there is to know, copied: sizes, `marked_by`, cursors and lengths int64 `[lanes]`, marks uint8 and ids int64
-        `[lanes, rows]` (ids None with flags), as torch tensors."""
+        """All there is to know, copied: sizes, `marked_by`, cursors and lengths int64 `[lanes]`, marks uint8 and ids
+        int64 `[lanes, rows]` (ids None with flags), as torch tensors."""
         marks, ids = self._table.copies()
         return {
             "capacity": self.capacity,
@@ -269,7 +276,7 @@ class EpisodeIndex(EpisodeView):
         full = lengths == self.capacity
         if (full & ((cursors < 0) | (cursors >= self.capacity))).any() or (~full & (cursors != lengths)).any():
             raise ValueError(
-                f"cursor ({cursors.tolist()}) must be below {self.capacity} in a full lane and equal the length in another; "
+                f"cursor ({cursors.tolist()}) must be below {self.capacity} in a full lane and the length in another; "
                 f"got the lengths {lengths.tolist()}"
             )
         return cursors, lengths

@@ -30,10 +30,10 @@ class Generations:
         size = capacity if capacity <= dense_limit else FIRST_ALLOCATION
         self._stamps = torch.full((size,), NO_STAMP, dtype=torch.int64)
 
-    def advance_range(self, start: int, stop: int) -> None:
-        """Stamps one write of each slot in `[start, stop)`."""
+    def advance_range(self, start: int, stop: int, writes: int = 1) -> None:
+        """Stamps `writes` writes of each slot in `[start, stop)`."""
         self._grow(stop)
-        self._stamps[start:stop] += 1
+        self._stamps[start:stop] += writes
 
     def advance(self, index: Tensor) -> None:
         """Stamps one write per entry of `index` int64 `[n]`; a slot named twice advances by two."""
@@ -44,6 +44,13 @@ class Generations:
     def advance_written(self) -> None:
         """Makes every stamp given out so far stale (`empty()`); slots never written keep -1."""
         self._stamps[self._stamps != NO_STAMP] += 1
+
+    def restart(self, filled: int) -> None:
+        """Stamps a write of the first `filled` slots and makes every older stamp stale: records came that nobody has stamped."""
+        self._grow(filled)
+        written = self._stamps != NO_STAMP
+        written[:filled] = True
+        self._stamps[written] += 1
 
     def of(self, index: Tensor) -> Tensor:
         """Stamps int64, shaped as `index`; -1 where the slot was never written or does not exist."""
@@ -60,8 +67,7 @@ class Generations:
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Takes the counters over, by copy."""
-        self._stamps = state["stamps"].clone()
-        self._grow(0)
+        self._stamps = state["stamps"][: self._capacity].clone()
 
     def _grow(self, needed: int) -> None:
         size = self._stamps.numel()

@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-__all__ = ["Index", "as_slots", "is_single", "last_of_duplicates"]
+__all__ = ["Index", "as_slots", "is_coordinates", "is_single", "last_of_duplicates"]
 
 Index: TypeAlias = Any
 """An int, slice, range, list, int64 tensor or array, or a bool mask; for storages with `ndim` > 1 also a tuple of coordinates."""
@@ -19,6 +19,14 @@ def is_single(index: Index) -> bool:
     if isinstance(index, bool):
         raise TypeError(f"index ({index}) must be an integer, a slice, or an array of integers or of flags; got one bool")
     return isinstance(index, int | np.integer) or (isinstance(index, Tensor | np.ndarray) and index.ndim == 0)
+
+
+def is_coordinates(index: Index, ndim: int) -> bool:
+    """Whether `index` names single cells of a storage with lanes: a tuple of coordinates, or an integer tensor `[n, ndim]`."""
+    if ndim == 1:
+        return False
+    stacked = isinstance(index, Tensor) and index.ndim == 2 and index.shape[1] == ndim and index.dtype != torch.bool
+    return stacked or isinstance(index, tuple)
 
 
 def as_slots(index: Index, size: int) -> Tensor:

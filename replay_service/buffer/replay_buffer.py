@@ -19,9 +19,11 @@ from replay_service.buffer.conditional import live_records, update_if_present
 from replay_service.buffer.index import Index
 from replay_service.buffer.samplers.base import Sampler
 from replay_service.buffer.storages.base import Storage
+from replay_service.buffer.storages.lazy_tensor import LazyTensorStorage
 from replay_service.buffer.storages.list import stacked
 from replay_service.buffer.writers.base import Writer
 from replay_service.errors import PriorityError
+from replay_service.info import merge_info
 from replay_service.payload import payload_bytes, views
 from replay_service.records import ConditionalUpdateResult, UpdateResult
 from replay_service.specs import Key
@@ -228,6 +230,14 @@ class ReplayBuffer:
     def dense_leaves(self) -> tuple[Leaf, ...] | None:
         """The layout in which picked records can be gathered straight into a message; None if they must go through `finish`."""
         return None if self._collate_fn is not None else self._storage.leaves()
+
+    def takes_rows(self) -> bool:
+        """Whether `extend` may be handed `Rows`: a columnar storage, and nothing that wants to see the data first."""
+        return isinstance(self._storage, LazyTensorStorage)
+
+    def never_dense(self) -> bool:
+        """Whether no sample can be dense tensors, as far as one can tell without drawing."""
+        return False
 
     def finish(self, data: Any, info: dict[str, Any]) -> Any:
         """Makes a batch of the records that were read: info entries, collation."""
@@ -474,16 +484,6 @@ class ReplayBuffer:
         outs = views(self._arena.take(payload_bytes(leaves, rows)), leaves, rows)
         self._storage.read_into(records, outs)
         return build(spec, outs, (rows,))
-
-
-def merge_info(data: Any, info: dict[str, Any]) -> None:
-    """Puts the info entries that are aligned with the rows of `data` into it."""
-    rows = data.shape[0]
-    for name, value in info.items():
-        if isinstance(value, tuple):
-            value = torch.stack(value, 1)
-        if isinstance(value, Tensor) and value.ndim and value.shape[0] == rows:
-            data.set(name, value)
 
 
 def _seeded() -> torch.Generator:

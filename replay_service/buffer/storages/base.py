@@ -9,9 +9,11 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor
 
+from replay_service.buffer.counts import positive_integer
 from replay_service.buffer.generations import Generations
 from replay_service.buffer.index import Index, as_slots
-from replay_service.structure import Leaf, Spec
+from replay_service.specs import Key, Spec
+from replay_service.structure import Leaf, Rows
 
 __all__ = ["Batch", "Storage", "WriteListener"]
 
@@ -43,15 +45,16 @@ class Storage(ABC):
         ndim: leading dimensions that name a record; the first is time, the others are lanes.
 
     Raises:
-        ValueError: `max_size` is not a positive integer.
+        TypeError, ValueError: `max_size` is not a positive integer.
     """
 
     ndim: int = 1
 
+    columnar: bool = False
+    """Whether records lie in columns of a fixed layout: then entries can be read and patched by key. Else `get` gives lists of records."""
+
     def __init__(self, max_size: int, checkpointer: Any = None, compilable: bool = False) -> None:
-        if isinstance(max_size, bool) or not isinstance(max_size, int) or max_size < 1:
-            raise ValueError(f"max_size ({max_size!r}) must be a positive integer")
-        self.max_size = max_size
+        self.max_size = positive_integer(max_size, "max_size")
         self.generator: torch.Generator | None = None
         self._checkpointer = checkpointer
         self._generations: Generations | None = None
@@ -141,12 +144,24 @@ class Storage(ABC):
         """Gathers the records `slots` int64 `[n]` into `outs`, one `[n, *shape]` per leaf, in the order of `leaves()`."""
         raise TypeError(f"{type(self).__name__} has no fixed layout to read into; use get")
 
-    def column(self, key: str | tuple[str, ...]) -> Tensor:
+    def column(self, key: str | Key) -> Tensor:
         """The stored column `[slots(, *lanes), *shape]` under `key` (a view: do not write to it).
 
         Raises:
             KeyError: no such column; what exists is listed.
         """
+        raise TypeError(f"{type(self).__name__} has no columns")
+
+    def write_cells(self, key: str | Key, values: Tensor, cells: Tensor) -> None:
+        """Writes `values` `[n, *shape]` into one column at the flat records `cells` int64 `[n]`.
+
+        Raises:
+            LayoutError: another dtype, row shape or number of rows.
+        """
+        raise TypeError(f"{type(self).__name__} has no columns")
+
+    def add_columns(self, rows: Rows) -> None:
+        """New columns, filled from `rows` `[n, *shape]` for the first `n` records and with zeros behind."""
         raise TypeError(f"{type(self).__name__} has no columns")
 
     def flat_slots(self, index: Index) -> Tensor:

@@ -9,6 +9,7 @@ import torch
 
 from replay_service.buffer.columns import Column
 from replay_service.buffer.storages.lazy_tensor import LazyTensorStorage
+from replay_service.buffer.table import Table
 from replay_service.errors import LayoutError
 from replay_service.structure import flatten_rows
 
@@ -19,7 +20,8 @@ class TensorStorage(LazyTensorStorage):
     """A storage around existing tensors: they are the columns, and count as filled.
 
     Args:
-        storage: tensor, TensorDict, tensorclass or pytree `[max_size, …]`; its memory is used, not copied.
+        storage: tensor, TensorDict, tensorclass or pytree `[max_size, …]`; its memory is used, not copied (if it lies in one piece and on
+            `device`).
         max_size: capacity in records; the leading size of `storage` if None.
         device: where the columns live; `"auto"` takes that of `storage`.
         ndim: leading dimensions that name a record.
@@ -46,10 +48,10 @@ class TensorStorage(LazyTensorStorage):
         super().__init__(records if max_size is None else max_size, device=device, ndim=ndim, compilable=compilable)
         if self.max_size != records:
             raise LayoutError(f"max_size ({max_size}) must be the number of records in storage; got {records}")
-        rows = self._without_lanes(rows)
+        flat = self._without_lanes(rows)
         columns = [
-            Column(leaf, tensor.to(self.device).contiguous())
-            for leaf, tensor in zip(rows.leaves(), rows.tensors, strict=True)
+            Column(leaf, tensor.detach().to(self.device).contiguous())
+            for leaf, tensor in zip(flat.leaves(), flat.tensors, strict=True)
         ]
-        self._adopt(columns, rows.spec)
+        self._table = Table(columns, flat.spec)
         self._filled = self.slots

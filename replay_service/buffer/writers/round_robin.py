@@ -71,9 +71,9 @@ class RoundRobinWriter(Writer):
         kept = count - skipped
         until_end = min(kept, slots - first)
         head = batch if skipped == 0 and until_end == count else batch[skipped * lanes : (skipped + until_end) * lanes]
-        storage.set(range(first, first + until_end), head)
-        if kept > until_end:
+        if kept > until_end:  # first what goes to the start of the ring, so that an empty one is filled without a gap
             storage.set(range(kept - until_end), batch[(skipped + until_end) * lanes :])
+        storage.set(range(first, first + until_end), head)
         self._stamp(start, count, slots)
         self._cursor = (start + count) % slots
         self._write_count += records
@@ -99,8 +99,9 @@ class RoundRobinWriter(Writer):
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Takes cursor and write count over; whether stamps are kept stays this writer's own setting."""
-        self._cursor = int(state_dict["cursor"])
-        self._write_count = int(state_dict["write_count"])
+        cursor, write_count = int(state_dict["cursor"]), int(state_dict["write_count"])
+        self._cursor = cursor % self.storage.slots  # a state of a larger ring
+        self._write_count = write_count
 
     def _lanes_of(self, batch: Any) -> int:
         # The first batch fixes the lanes, so they are known only once the storage prepared it.
@@ -111,8 +112,8 @@ class RoundRobinWriter(Writer):
             return
         generations = self.storage.track_generations()
         rounds, rest = divmod(count, slots)
-        for _ in range(rounds):
-            generations.advance_range(0, slots)
+        if rounds:
+            generations.advance_range(0, slots, rounds)
         end = start + rest
         generations.advance_range(start, min(end, slots))
         if end > slots:

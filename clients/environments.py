@@ -1,0 +1,136 @@
+"""Gymnasium vector environments whose resets are done by the collector, never behind its back.
+
+Gymnasium's automatic resets either hide the last observation of an episode in an info dictionary (same step) or spend a row on
+the reset (next step). Here they are off: `step` returns what the environment really answered, and whoever steps resets the
+finished ones by mask. So a reset observation can't be taken for the outcome of an action, and no row is bogus.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import gymnasium
+import numpy as np
+from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv, VectorEnv
+
+__all__ = ["EnvironmentStep", "VectorEnvironments", "make_environments", "wrap_environments"]
+
+Observation = Any
+"""What a space holds: an array `[N, *obs]`, or a (nested) dict of such arrays for a `Dict` space."""
+
+
+@dataclass(frozen=True)
+class EnvironmentStep:
+    """What N environments answered to one action each; rows are in the order of the environments.
+
+    next_observation: `[N, *obs]`, the true one, also where the episode ended.
+    reward: float32 `[N]`. terminated: bool `[N]`, the task ended. truncated: bool `[N]`, only the clock ended it.
+    """
+
+    next_observation: Observation
+    reward: np.ndarray
+    terminated: np.ndarray
+    truncated: np.ndarray
+
+    @property
+    def done(self) -> np.ndarray:
+        """bool `[N]`: the episode is over, for whichever reason."""
+        return np.logical_or(self.terminated, self.truncated)
+
+
+class VectorEnvironments:
+    """N environments that step together and are reset only on request.
+
+    Raises ValueError where `vector` resets by itself (its autoreset mode isn't `AutoresetMode.DISABLED`).
+    """
+
+    def __init__(self, vector: VectorEnv[Any, Any, Any]) -> None:
+        mode = vector.metadata.get("autoreset_mode")
+        if mode != AutoresetMode.DISABLED:
+            got = getattr(mode, "name", mode)
+            raise ValueError(
+                f"autoreset_mode ({got}) must be DISABLED, so that the true last observation of an episode is stored; got a "
+                "vector environment that resets by itself. Build it with clients.make_environments, or pass "
+                "autoreset_mode=gymnasium.vector.AutoresetMode.DISABLED"
+            )
+        self._vector = vector
+        self.num_envs: int = vector.num_envs
+        self.observation_space: gymnasium.Space[Any] = vector.single_observation_space
+        self.action_space: gymnasium.Space[Any] = vector.single_action_space
+
+    def reset(self, *, seed: int | Sequence[int | None] | None = None, mask: np.ndarray | None = None) -> Observation:
+        """Start new episodes, in all environments or where `mask` (bool `[N]`) is True; return every current observation.
+
+        An int seed gives environment i the seed `seed + i`; None goes on with the generators the environments have.
+        """
+        seeds = list(seed) if isinstance(seed, Sequence) else seed
+        options = None if mask is None else {"reset_mask": mask}
+        observation, _ = self._vector.reset(seed=seeds, options=options)
+        return observation
+
+    def step(self, action: np.ndarray) -> EnvironmentStep:
+        """Apply `action` `[N, *act]`; environments that were done must have been reset."""
+        next_observation, reward, terminated, truncated, _ = self._vector.step(action)
+        return EnvironmentStep(next_observation, np.asarray(reward, dtype=np.float32), terminated, truncated)
+
+    def seed_actions(self, seed: int) -> None:
+        """Make `sample_actions` repeatable."""
+        self._vector.action_space.seed(seed)
+
+    def sample_actions(self) -> np.ndarray:
+        """One action per environment `[N, *act]`, drawn from the action space."""
+        return np.asarray(self._vector.action_space.sample())
+
+    def close(self) -> None:
+        """Close the environments; twice is fine."""
+        if not self._vector.closed:
+            self._vector.close()
+
+
+def make_environments(
+    env: str | Callable[[], gymnasium.Env[Any, Any]], count: int, *, processes: bool = False, **env_options: Any
+) -> VectorEnvironments:
+    """`count` environments by Gymnasium id (with `env_options` for `gymnasium.make`) or by factory, in this process or in one each.
+
+    Raises ValueError for a count below 1 or an id that Gymnasium doesn't know, TypeError for options beside a factory.
+    """
+    if count < 1:
+        raise ValueError(f"count ({count}) must be at least 1; got {count} environments")
+    if isinstance(env, str):
+        env_id = env
+        try:
+            gymnasium.spec(env_id)
+        except gymnasium.error.Error as exc:
+            raise ValueError(f"env ({env_id!r}) must be an id registered with Gymnasium; got: {exc}") from exc
+
+        def build() -> gymnasium.Env[Any, Any]:
+            return gymnasium.make(env_id, **env_options)
+    elif env_options:
+        raise TypeError(f"env_options ({sorted(env_options)}) must be given with an id; a factory takes none")
+    else:
+        build = env
+    builders = [build] * count
+    if processes:
+        return VectorEnvironments(AsyncVectorEnv(builders, autoreset_mode=AutoresetMode.DISABLED))
+    return VectorEnvironments(SyncVectorEnv(builders, autoreset_mode=AutoresetMode.DISABLED))
+
+
+def wrap_environments(
+    environments: VectorEnvironments | VectorEnv[Any, Any, Any] | gymnasium.Env[Any, Any],
+) -> VectorEnvironments:
+    """`environments` as `VectorEnvironments`: a vector environment is taken as it is, a lone one becomes a vector of one.
+
+    Raises TypeError for anything else and ValueError for a vector environment that resets by itself.
+    """
+    if isinstance(environments, VectorEnvironments):
+        return environments
+    if isinstance(environments, VectorEnv):
+        return VectorEnvironments(environments)
+    if isinstance(environments, gymnasium.Env):
+        lone = environments
+        return VectorEnvironments(SyncVectorEnv([lambda: lone], autoreset_mode=AutoresetMode.DISABLED))
+    raise TypeError(
+        f"environments ({type(environments).__name__}) must be a gymnasium.Env, a gymnasium vector environment or VectorEnvironments"
+    )

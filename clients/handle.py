@@ -1,0 +1,353 @@
+"""The handle: every call of a buffer that lives elsewhere. It pickles as an address."""
+
+from __future__ import annotations
+
+import json
+import threading
+import uuid
+from collections.abc import Iterator
+from typing import Any
+
+import ray
+import torch
+from ray.exceptions import RayError
+from torch import Tensor
+
+from clients.decoding import decode_records, decode_sample
+from clients.futures import Future
+from replay_service.errors import ClosedError, LayoutError, ServiceUnavailableError
+from replay_service.records import ConditionalUpdateResult, ServiceAddress, UpdateResult
+from replay_service.specs import Key
+from replay_service.structure import Rows, flatten_rows, row_of
+from replay_service.wire.channel import Channel
+from replay_service.wire.indices import encode_index
+from replay_service.wire.message import Message, compose, static_text, text_of
+from replay_service.wire.ray_objects import RayChannel
+from replay_service.wire.verbs import Verb
+
+__all__ = ["ReplayClient", "connect"]
+
+OWNERS_ONLY = ("shutdown", "start", "client", "clients", "empty", "set_sampler", "set_storage", "set_writer")
+
+
+class ReplayClient:
+    """A handle on a hosted buffer, with the calls of a local one.
+
+    It can be pickled, handed through Ray, and used by several threads; every process has a conversation of its own. Each call takes
+    `timeout` in seconds (None: the service's default) and raises `ReplayTimeoutError` after it, `ServiceUnavailableError` if the
+    service is dead or unreachable, and `ClosedError` after `close`. Records that do not fit raise `LayoutError`; nothing is written.
+
+    Args:
+        address: where the service lives, as `owner.address` gives it.
+        channel: what carries the messages; None joins the service over Ray at the first call.
+    """
+
+    def __init__(self, address: ServiceAddress, channel: Channel | None = None) -> None:
+        self._address = address
+        self._channel = channel
+        self._actor: Any = None
+        self._closed = False
+        self._id = uuid.uuid4().hex
+        self._lock = threading.Lock()
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return ReplayClient, (self._address,)
+
+    # -- writing ----------------------------------------------------------------------------------------------------
+
+    def extend(self, data: Any, *, update_priority: bool | None = None, timeout: float | None = None) -> Tensor:
+        """Appends a batch `[B, …]`, all of it or nothing; returns the slot of every record, int64 `[B]`."""
+        return self._call(_extend_request(data, update_priority), timeout).tensor("index")
+
+    def add(self, data: Any, *, timeout: float | None = None) -> int:
+        """Appends one record (no leading dimension) and returns its slot."""
+        try:
+            request = _records_request(Verb.ADD, row_of(data))
+        except LayoutError:
+            request = Message(Verb.ADD, objects=(data,))
+        index = self._call(request, timeout).tensor("index")
+        return int(index[0]) if index.ndim == 1 else index  # type: ignore[return-value]
+
+    def submit_extend(self, data: Any) -> Future[Tensor]:
+        """Sends an extend without waiting; several may be in flight (bounded), and they are applied in order."""
+        request = _extend_request(data, None)
+        return self._submit(request, lambda reply: reply.tensor("index"))
+
+    # -- sampling ---------------------------------------------------------------------------------------------------
+
+    def sample(self, batch_size: int | None = None, *, return_info: bool = False, timeout: float | None = None) -> Any:
+        """Draws a batch `[batch_size, …]`, or `(data, info)`: contiguous, writable, the caller's own.
+
+        Raises:
+            EmptyBufferError: there is nothing to draw.
+            ValueError, TypeError: `batch_size` is missing, not an integer or not positive.
+        """
+        reply = self._call(_sample_request(batch_size, return_info), timeout)
+        return decode_sample(reply, return_info)
+
+    def submit_sample(self, batch_size: int | None = None) -> Future[Any]:
+        """Asks for a sample without waiting."""
+        return self._submit(_sample_request(batch_size, False), lambda reply: decode_sample(reply, False))
+
+    def prefetch(self, batch_size: int | None = None, depth: int = 2) -> Iterator[Any]:
+        """Samples without end, of which `depth` are asked for ahead: the next travels while this one trains."""
+        if isinstance(depth, bool) or not isinstance(depth, int) or depth < 1:
+            raise ValueError(f"depth ({depth!r}) must be a positive integer")
+        _sample_request(batch_size, False)
+        return self._prefetching(batch_size, depth)
+
+    def _prefetching(self, batch_size: int | None, depth: int) -> Iterator[Any]:
+        ahead = [self.submit_sample(batch_size) for _ in range(depth)]
+        while True:
+            batch = ahead.pop(0).result(self._address.timeout_s)
+            ahead.append(self.submit_sample(batch_size))
+            yield batch
+
+    # -- priorities and late writes ---------------------------------------------------------------------------------
+
+    def update_priority(
+        self, index: Any, priority: Any, *, generation: Tensor | None = None, timeout: float | None = None
+    ) -> UpdateResult:
+        """Sets the priorities of records `index` `[B]`; with `generation`, those overwritten since are skipped."""
+        entries = [(("index",), _index_of(index)), (("priority",), torch.as_tensor(priority).detach())]
+        if generation is not None:
+            entries.append((("generation",), torch.as_tensor(generation)))
+        reply = self._call(compose(Verb.UPDATE_PRIORITY, entries), timeout)
+        return UpdateResult(reply.tensor("updated"))
+
+    def update_tensordict_priority(self, data: Any, *, priority_key: str | Key = "td_error") -> UpdateResult:
+        """Sets the priorities of a sampled batch from its entry `priority_key`."""
+        priority = data.get(priority_key)
+        if priority is None:
+            raise KeyError(f"priority_key ({priority_key}) must be an entry of data; got {list(data.keys())}")
+        flat = priority.reshape(priority.shape[0], -1).amax(1)
+        return self.update_priority(data["index"], flat, generation=data.get("index_generation", None))
+
+    def update_if_present(
+        self,
+        *,
+        index: Any,
+        generation: Tensor,
+        patch: Any,
+        version_key: str | Key | None = None,
+        version: Tensor | int | None = None,
+        require_newer: bool = False,
+        timeout: float | None = None,
+    ) -> ConditionalUpdateResult:
+        """Patches the records that (index, generation) still names; as `ReplayBuffer.update_if_present`."""
+        if (version_key is None) != (version is None):
+            raise ValueError("version_key and version must be given together")
+        rows = flatten_rows(patch)
+        statics: dict[str, Any] = {"spec": rows.spec}
+        if version_key is not None:
+            statics["version_key"] = [version_key] if isinstance(version_key, str) else list(version_key)
+        entries = [(("index",), _index_of(index)), (("generation",), torch.as_tensor(generation).reshape(-1))]
+        if version is not None:
+            entries.append((("version",), torch.as_tensor(version).reshape(-1)))
+        entries += [(("patch", *key), tensor) for key, tensor in zip(rows.keys, rows.tensors, strict=True)]
+        arguments = (int(require_newer),)
+        request = compose(Verb.UPDATE_IF_PRESENT, entries, static=static_text(statics), arguments=arguments)
+        reply = self._call(request, timeout)
+        return ConditionalUpdateResult(reply.tensor("updated"), reply.optional("version_rejected"))
+
+    # -- records by index -------------------------------------------------------------------------------------------
+
+    def __getitem__(self, index: Any) -> Any:
+        """The records at `index`; `IndexError` outside what is filled."""
+        arguments, entries = encode_index(index)
+        return decode_records(self._call(compose(Verb.GET, entries, arguments=arguments), None))
+
+    def __setitem__(self, index: Any, data: Any) -> None:
+        """Overwrites filled records in place."""
+        arguments, entries = encode_index(index)
+        single = len(arguments) == 2
+        try:
+            rows = row_of(data) if single else flatten_rows(data)
+        except LayoutError:
+            request = compose(Verb.SET, entries, arguments=arguments)
+            request.objects = (data,)
+        else:
+            entries += [(("data", *key), tensor) for key, tensor in zip(rows.keys, rows.tensors, strict=True)]
+            arguments = (*arguments, *(0,) * (5 - len(arguments)), int(single))
+            static = static_text({"spec": rows.spec})
+            request = compose(Verb.SET, entries, static=static, rows=rows.count, arguments=arguments)
+        self._call(request, None)
+
+    def read_all_in_order(self, end: int | None = None, *, timeout: float | None = None) -> Any:
+        """The leading `end` slots (all for None) in storage order."""
+        return decode_records(self._call(Message(Verb.READ_ALL, arguments=(-1 if end is None else end,)), timeout))
+
+    def write_all(self, data: Any, end: int | None = None, *, timeout: float | None = None) -> None:
+        """Overwrites the leading `end` slots (all for None)."""
+        arguments = (-1 if end is None else end,)
+        try:
+            request = _records_request(Verb.WRITE_ALL, flatten_rows(data), arguments)
+        except LayoutError:
+            request = Message(Verb.WRITE_ALL, objects=(data,), arguments=arguments)
+        self._call(request, timeout)
+
+    # -- counts -----------------------------------------------------------------------------------------------------
+
+    def __len__(self) -> int:
+        return self._call(Message(Verb.LENGTH), None).argument(0)
+
+    @property
+    def write_count(self) -> int:
+        """Records written so far, overwritten ones included (asks the service)."""
+        return self._call(Message(Verb.WRITE_COUNT), None).argument(0)
+
+    def stats(self, timeout: float | None = None) -> dict[str, Any]:
+        """A snapshot: what a local buffer's `stats` says, and `service`: uptime, memory, clients, counts per verb."""
+        snapshot: dict[str, Any] = json.loads(text_of(self._call(Message(Verb.STATS), timeout)))
+        for meter in snapshot["service"]["verbs"].values():
+            meter["why"] = "transport is 'ray'" if self._address.transport == "ray" else "no tensor channel is open"
+        return snapshot
+
+    @property
+    def batch_size(self) -> int | None:
+        """Default size of a sample."""
+        return self._address.batch_size
+
+    @property
+    def address(self) -> ServiceAddress:
+        """Where the service lives."""
+        return self._address
+
+    # -- life -------------------------------------------------------------------------------------------------------
+
+    @property
+    def closed(self) -> bool:
+        """Whether `close` was called."""
+        return self._closed
+
+    def close(self) -> None:
+        """Frees this handle's channel; the service goes on. Idempotent."""
+        self._closed = True
+        channel, self._channel = self._channel, None
+        if channel is not None:
+            channel.close()
+        if self._actor is not None and ray.is_initialized():
+            self._actor.close_client.remote(self._id)
+
+    def __enter__(self) -> ReplayClient:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.close()
+
+    def __getattr__(self, name: str) -> Any:
+        if name in OWNERS_ONLY:
+            raise AttributeError(f"{name} is the owner's: a handle can use the service, not start, change or stop it")
+        raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
+
+    def __repr__(self) -> str:
+        return f"ReplayClient({self._address.name!r} in {self._address.namespace!r})"
+
+    # -- inner ------------------------------------------------------------------------------------------------------
+
+    def _call(self, request: Message, timeout: float | None) -> Message:
+        return self._joined().call(request, self._timeout_of(timeout))
+
+    def _submit(self, request: Message, decode: Any) -> Future[Any]:
+        pending = self._joined().submit(request, self._address.timeout_s)
+        return Future(pending, decode, self._address.timeout_s)
+
+    def _timeout_of(self, timeout: float | None) -> float:
+        if timeout is None:
+            return self._address.timeout_s
+        if isinstance(timeout, bool) or not isinstance(timeout, int | float) or not timeout > 0:
+            raise ValueError(f"timeout ({timeout!r}) must be a positive number of seconds")
+        return float(timeout)
+
+    def _joined(self) -> Channel:
+        if self._closed:
+            raise ClosedError("handle must be open; it was closed")
+        channel = self._channel
+        if channel is None:
+            with self._lock:
+                channel = self._channel
+                if channel is None:
+                    channel = self._channel = self._join()
+        return channel
+
+    def _join(self) -> Channel:
+        address = self._address
+        if not ray.is_initialized():
+            raise ServiceUnavailableError(
+                f"this process must be joined to the Ray of {address.name!r}; call ray.init(address=…) or clients.connect"
+            )
+        try:
+            self._actor = ray.get_actor(address.name, namespace=address.namespace)
+        except (ValueError, RayError) as error:
+            raise ServiceUnavailableError(
+                f"name ({address.name!r}) must be that of a running service in namespace {address.namespace!r}"
+            ) from error
+        self._actor.open_client.remote(self._id)
+        return RayChannel(self._actor, address.name)
+
+
+def connect(
+    name: str, *, namespace: str = "replay-service", address: str | None = None, timeout: float | None = None
+) -> ReplayClient:
+    """A handle on the running service `name`.
+
+    Args:
+        name, namespace: what the service is called.
+        address: the Ray cluster to join, if this process has joined none.
+        timeout: default timeout of the handle's calls, in seconds; None takes 30.
+
+    Raises:
+        ServiceUnavailableError: Ray cannot be reached, or no service has that name.
+    """
+    if not ray.is_initialized():
+        try:
+            ray.init(address=address or "auto", log_to_driver=False)
+        except (ConnectionError, RuntimeError, TimeoutError) as error:
+            raise ServiceUnavailableError(f"Ray ({address or 'auto'}) must be reachable; {error}") from error
+    try:
+        actor = ray.get_actor(name, namespace=namespace)
+        known = ray.get(actor.describe.remote(), timeout=timeout or 30.0)
+    except (ValueError, RayError) as error:
+        raise ServiceUnavailableError(
+            f"name ({name!r}) must be that of a running service in namespace {namespace!r}"
+        ) from error
+    found = ServiceAddress(
+        name,
+        namespace,
+        known["batch_size"],
+        known["transport"],
+        timeout_s=timeout or 30.0,
+        merges_info=known["merges_info"],
+    )
+    return ReplayClient(found)
+
+
+def _extend_request(data: Any, update_priority: bool | None) -> Message:
+    arguments = (-1 if update_priority is None else int(update_priority),)
+    try:
+        return _records_request(Verb.EXTEND, flatten_rows(data), arguments)
+    except LayoutError:
+        if hasattr(data, "batch_size") or isinstance(data, list | tuple):
+            return Message(Verb.EXTEND, objects=(data,), arguments=arguments)
+        raise
+
+
+def _records_request(verb: Verb, rows: Rows, arguments: tuple[int, ...] = ()) -> Message:
+    entries = [(("data", *key), tensor) for key, tensor in zip(rows.keys, rows.tensors, strict=True)]
+    return compose(verb, entries, static=static_text({"spec": rows.spec}), rows=rows.count, arguments=arguments)
+
+
+def _sample_request(batch_size: int | None, return_info: bool) -> Message:
+    if batch_size is not None:
+        if isinstance(batch_size, bool) or not isinstance(batch_size, int):
+            raise TypeError(f"batch_size ({batch_size!r}) must be a positive integer")
+        if batch_size < 1:
+            raise ValueError(f"batch_size ({batch_size}) must be a positive integer")
+    return Message(Verb.SAMPLE, arguments=(batch_size or 0, int(return_info)))
+
+
+def _index_of(index: Any) -> Tensor:
+    if isinstance(index, tuple):
+        return torch.stack([torch.as_tensor(part, dtype=torch.int64).reshape(-1) for part in index], 1)
+    tensor = torch.as_tensor(index, dtype=torch.int64)
+    return tensor.reshape(1) if tensor.ndim == 0 else tensor

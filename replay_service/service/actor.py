@@ -1,0 +1,124 @@
+"""The Ray actor around a dispatch. Thin: it builds the buffer from a recipe, serves frames, and obeys its owner."""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections.abc import Callable
+from typing import Any
+
+import psutil
+import torch
+
+from replay_service.buffer.replay_buffer import ReplayBuffer
+from replay_service.service.dispatch import Dispatch
+from replay_service.wire.failures import code_of, words_of
+from replay_service.wire.packing import Frame
+from replay_service.wire.ray_objects import readable
+
+__all__ = ["OWNER_VERBS", "ReplayActor"]
+
+OWNER_VERBS = frozenset(
+    {
+        "append_transform",
+        "dumps",
+        "empty",
+        "insert_transform",
+        "load_state_dict",
+        "loads",
+        "mark_update",
+        "register_load_hook",
+        "register_save_hook",
+        "set_dim_extend",
+        "set_rng",
+        "set_sampler",
+        "set_storage",
+        "set_writer",
+        "share",
+        "state_dict",
+        "synchronize",
+    }
+)
+"""What only the owner may ask for; a closed list, like the clients' verbs."""
+
+
+class ReplayActor:
+    """Hosts one buffer.
+
+    Args:
+        recipe: makes the buffer, here and not at the owner's, so that its memory is this process's own.
+        name, namespace, transport: what the service is called and how it is reached, for `stats`.
+        threads: threads torch may use within one operation.
+    """
+
+    def __init__(
+        self, recipe: Callable[[], ReplayBuffer], name: str, namespace: str, transport: str, threads: int
+    ) -> None:
+        torch.set_num_threads(threads)
+        self._name = name
+        self._namespace = namespace
+        self._transport = transport
+        self._started = time.monotonic()
+        self._process = psutil.Process(os.getpid())
+        self._failure: tuple[int, str] | None = None
+        try:
+            self._buffer = recipe()
+        except Exception as error:  # noqa: BLE001 - told to the owner by `describe`: an actor that dies in its constructor garbles it
+            self._failure = code_of(error), words_of(error)
+            return
+        self._dispatch = Dispatch(self._buffer, self._service_stats)
+        self._clients: dict[str, int] = {}
+        self._lock = threading.Lock()
+
+    def serve(self, frame: Frame, objects: Any = None) -> Any:
+        """Answers one request; the reply is one array, or an array and objects."""
+        reply, extra = self._dispatch.serve(readable(frame), objects)
+        return reply if extra is None else (reply, extra)
+
+    def describe(self) -> dict[str, Any]:
+        """What a handle needs to know, asked once; `failure` (code and text) if the buffer could not be built."""
+        if self._failure is not None:
+            return {"failure": self._failure}
+        return {
+            "batch_size": self._buffer.batch_size,
+            "merges_info": self._buffer.merges_info,
+            "transport": self._transport,
+            "pid": os.getpid(),
+        }
+
+    def open_client(self, client_id: str) -> None:
+        """Counts a client until it says `close_client`."""
+        with self._lock:
+            self._clients[client_id] = self._clients.get(client_id, 0) + 1
+
+    def close_client(self, client_id: str) -> None:
+        """Stops counting a client."""
+        with self._lock:
+            self._clients.pop(client_id, None)
+
+    def administer(self, verb: str, *arguments: Any, **settings: Any) -> Any:
+        """Runs one of the owner's verbs on the buffer."""
+        if verb not in OWNER_VERBS:
+            raise ValueError(f"verb ({verb!r}) must be one of {sorted(OWNER_VERBS)}")
+        if verb == "set_dim_extend":
+            self._buffer.dim_extend = arguments[0]
+            return None
+        return getattr(self._buffer, verb)(*arguments, **settings)
+
+    def drained(self) -> bool:
+        """True; answered after every call that came before it, so that an owner can wait for them."""
+        return True
+
+    def _service_stats(self) -> dict[str, Any]:
+        with self._lock:
+            clients = len(self._clients)
+        return {
+            "name": self._name,
+            "namespace": self._namespace,
+            "transport": self._transport,
+            "uptime_s": time.monotonic() - self._started,
+            "memory_bytes": self._process.memory_info().rss,
+            "clients": clients,
+            "pid": self._process.pid,
+        }

@@ -1,0 +1,253 @@
+"""From a request to the buffer and back to a reply: a plain class, so that all of it can be tested without Ray.
+
+A sample is gathered straight into the reply that is sent. A reply that is no dense tensor travels as an object, where the route allows.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from replay_service.arena import Arena
+from replay_service.buffer.replay_buffer import ReplayBuffer
+from replay_service.errors import LayoutError
+from replay_service.service import replies
+from replay_service.service.meters import Meters
+from replay_service.specs import narrowed
+from replay_service.structure import Rows, build
+from replay_service.wire.failures import NOT_DENSE, code_of, words_of
+from replay_service.wire.indices import decode_index
+from replay_service.wire.message import EMPTY, TEXT, Message, compose
+from replay_service.wire.packing import Frame, Take, begin, known_layouts, pack, read_header, unpack
+from replay_service.wire.verbs import Verb
+
+__all__ = ["Dispatch"]
+
+Extra = Callable[[], dict[str, Any]]
+
+
+class Dispatch:
+    """Serves one buffer.
+
+    Args:
+        buffer: the buffer; every verb is one of its public calls.
+        service_stats: what the host knows of itself, for `stats`.
+    """
+
+    def __init__(self, buffer: ReplayBuffer, service_stats: Extra | None = None) -> None:
+        self.buffer = buffer
+        self.meters = Meters()
+        self._service_stats = service_stats or dict
+        self._layouts = known_layouts(1024)
+        self._arena = Arena()
+        self._handlers: dict[Verb, Callable[[Message], Message | replies.Gather]] = {
+            Verb.EXTEND: self._extend,
+            Verb.ADD: self._add,
+            Verb.SAMPLE: self._sample,
+            Verb.UPDATE_PRIORITY: self._update_priority,
+            Verb.UPDATE_IF_PRESENT: self._update_if_present,
+            Verb.GET: self._get,
+            Verb.SET: self._set,
+            Verb.READ_ALL: self._read_all,
+            Verb.WRITE_ALL: self._write_all,
+            Verb.QUERY: self._query,
+            Verb.LENGTH: self._length,
+            Verb.WRITE_COUNT: self._write_count,
+            Verb.STATS: self._stats,
+            Verb.CLOSE: self._close,
+        }
+
+    @property
+    def verbs(self) -> frozenset[Verb]:
+        """The verbs this dispatch serves: all."""
+        return frozenset(self._handlers)
+
+    def serve(
+        self, frame: Frame, objects: Any = None, *, take: Take | None = None, route: str = "ray", dense_only: bool = False
+    ) -> tuple[Frame, Any]:
+        """The reply frame (and objects) to a request frame (and objects). Never raises: an error is a reply.
+
+        Args:
+            frame: the request; it is only read.
+            objects: what of the request is no tensor.
+            take: gives memory for the reply; None takes recycled memory of this dispatch.
+            route: the name of the channel, for the meters.
+            dense_only: the channel carries no objects; a reply made of them is refused before anything is drawn, if it can be told.
+        """
+        take = take or self._arena.take
+        begun = time.perf_counter()
+        verb: Verb | None = None
+        request_id = 0
+        try:
+            header = read_header(frame)
+            verb, request_id = header.verb, header.request_id
+            request = unpack(frame, self._layouts)
+            request.objects = objects
+            if dense_only and verb is Verb.SAMPLE and self.buffer.never_dense():
+                raise NotDenseError("data must be dense tensors to travel as such")
+            answer = self._handlers[verb](request)
+            reply, out = self._packed(request, answer, take)
+            if dense_only and reply.objects is not None:
+                raise NotDenseError("reply must be made of dense tensors to travel as such")
+        except Exception as error:  # noqa: BLE001 - whatever goes wrong is the caller's to know, and must not stop the service
+            self.meters.failed(verb, route)
+            return self._failure(verb or Verb.STATS, request_id, error, take), None
+        self.meters.served(verb, route, max(request.rows, reply.rows), frame.size + out.size, time.perf_counter() - begun)
+        return out, reply.objects
+
+    def _packed(self, request: Message, answer: Message | replies.Gather, take: Take) -> tuple[Message, Frame]:
+        if isinstance(answer, Message):
+            _address(answer, request)
+            return answer, pack(answer, take, with_layout=_needs_layout(answer, request))
+        with self.buffer.lock:  # from the draw until its rows are in the reply: no write comes between
+            reply = answer.draw()
+            _address(reply, request)
+            out, views = begin(reply, take, with_layout=_needs_layout(reply, request))
+            answer.fill(views)
+        return reply, out
+
+    def _failure(self, verb: Verb, request_id: int, error: Exception, take: Take) -> Frame:
+        code = NOT_DENSE if isinstance(error, NotDenseError) else code_of(error)
+        reply = _text_message(verb, words_of(error))
+        reply.status, reply.request_id = code, request_id
+        return pack(reply, take, with_layout=False)
+
+    # -- writing ----------------------------------------------------------------------------------------------------
+
+    def _extend(self, request: Message) -> Message:
+        flag = request.argument(0, -1)
+        index = self.buffer.extend(self._data_of(request), update_priority=None if flag < 0 else bool(flag))
+        return compose(request.verb, [(("index",), index)])
+
+    def _add(self, request: Message) -> Message:
+        if request.objects is not None:
+            index = self.buffer.add(request.objects[0])
+            return compose(request.verb, [(("index",), torch.as_tensor(index).reshape(-1))])
+        if self.buffer.takes_rows():
+            index = self.buffer.extend(request.records())
+        else:
+            index = torch.as_tensor(self.buffer.add(_only_row(request.records()))).reshape(-1)
+        return compose(request.verb, [(("index",), index)])
+
+    def _data_of(self, request: Message) -> Any:
+        if request.objects is not None:
+            return request.objects[0]
+        rows = request.records()
+        return rows if self.buffer.takes_rows() else rows.build()
+
+    # -- sampling ---------------------------------------------------------------------------------------------------
+
+    def _sample(self, request: Message) -> Message | replies.Gather:
+        size = request.argument(0)
+        wants_info = bool(request.argument(1))
+        with_info = wants_info or self.buffer.merges_info
+        leaves, spec = self.buffer.dense_leaves(), self.buffer.storage.spec()
+        if leaves is not None and spec is not None:
+            return replies.Gather(request.verb, self.buffer, size or None, with_info)
+        data, info = self.buffer.sample(size or None, return_info=True)
+        return replies.sampled(request.verb, data, info if with_info else {}, self.buffer.merges_info)
+
+    # -- priorities and late writes ---------------------------------------------------------------------------------
+
+    def _update_priority(self, request: Message) -> Message:
+        index = _index_tensor(request)
+        result = self.buffer.update_priority(
+            index, request.tensor("priority"), generation=request.optional("generation")
+        )
+        return compose(request.verb, [(("updated",), result.updated)])
+
+    def _update_if_present(self, request: Message) -> Message:
+        key = request.statics.get("version_key")
+        patch: Any = request.objects[0] if request.objects is not None else request.records("patch")
+        result = self.buffer.update_if_present(
+            index=_index_tensor(request),
+            generation=request.tensor("generation"),
+            patch=patch,
+            version_key=None if key is None else tuple(key),
+            version=request.optional("version"),
+            require_newer=bool(request.argument(0)),
+        )
+        entries = [(("updated",), result.updated)]
+        if result.version_rejected is not None:
+            entries.append((("version_rejected",), result.version_rejected))
+        return compose(request.verb, entries)
+
+    # -- records by index -------------------------------------------------------------------------------------------
+
+    def _get(self, request: Message) -> Message:
+        index, single = decode_index(request)
+        return replies.records(request.verb, self.buffer[index], single)
+
+    def _set(self, request: Message) -> Message:
+        index, _ = decode_index(request)
+        data = request.objects[0] if request.objects is not None else request.records()
+        if isinstance(data, Rows) and (request.argument(5) or not self.buffer.takes_rows()):
+            data = _only_row(data) if request.argument(5) else data.build()
+        self.buffer[index] = data
+        return Message(request.verb)
+
+    def _read_all(self, request: Message) -> Message:
+        return replies.records(request.verb, self.buffer.read_all_in_order(_end_of(request)), single=False)
+
+    def _write_all(self, request: Message) -> Message:
+        data = request.objects[0] if request.objects is not None else request.records()
+        if isinstance(data, Rows) and not self.buffer.takes_rows():
+            data = data.build()
+        self.buffer.write_all(data, _end_of(request))
+        return Message(request.verb)
+
+    def _query(self, request: Message) -> Message:
+        return replies.trajectories(request, self.buffer)
+
+    # -- counts -----------------------------------------------------------------------------------------------------
+
+    def _length(self, request: Message) -> Message:
+        return Message(request.verb, arguments=(len(self.buffer),))
+
+    def _write_count(self, request: Message) -> Message:
+        return Message(request.verb, arguments=(self.buffer.write_count,))
+
+    def _stats(self, request: Message) -> Message:
+        service = {**self._service_stats(), "verbs": self.meters.snapshot()}
+        return _text_message(request.verb, json.dumps({**self.buffer.stats(), "service": service}))
+
+    def _close(self, request: Message) -> Message:
+        return Message(request.verb)
+
+
+class NotDenseError(LayoutError):
+    """The reply is no dense tensor, and the channel carries nothing else."""
+
+
+def _address(reply: Message, request: Message) -> None:
+    reply.request_id = request.request_id
+
+
+def _needs_layout(reply: Message, request: Message) -> bool:
+    return reply.layout.digest != request.known_reply and reply.layout is not EMPTY and reply.layout is not TEXT
+
+
+def _text_message(verb: Verb, text: str) -> Message:
+    data = torch.from_numpy(np.frombuffer(text.encode(), np.uint8).copy())
+    return Message(verb, TEXT, [data], items=data.numel())
+
+
+def _index_tensor(request: Message) -> Tensor | tuple[Tensor, ...]:
+    index = request.tensor("index")
+    return tuple(index.unbind(1)) if index.ndim == 2 else index
+
+
+def _end_of(request: Message) -> int | None:
+    end = request.argument(0, -1)
+    return None if end == -1 else end
+
+
+def _only_row(rows: Rows) -> Any:
+    """The single record of `rows`, without its leading dimension."""
+    return build(narrowed(rows.spec, 1), [tensor[0] for tensor in rows.tensors], ())

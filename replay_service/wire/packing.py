@@ -1,0 +1,187 @@
+"""Packing: one message is one flat buffer, header first. Pure functions; no socket, no Ray.
+
+    0                128                    128 + payload          + layout text
+    | header: 16 int64 | leaf blocks, aligned | layout as JSON, or nothing |
+
+Header: magic and protocol version, request id, verb, status, layout digest, rows, items, payload bytes, layout bytes, digest of the
+reply layout the sender knows, and six arguments. Everything is little-endian. Sizes are checked against each other and against the
+buffer before a single tensor is made, so that nothing is ever allocated from what a peer merely claims.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+from torch import Tensor
+
+from replay_service.arena import aligned
+from replay_service.errors import LayoutError, ReplayError
+from replay_service.payload import view_leaf
+from replay_service.wire.layout import Layout, LayoutTable
+from replay_service.wire.message import ARGUMENTS, EMPTY, TEXT, Message
+from replay_service.wire.verbs import Verb
+
+__all__ = ["HEADER_BYTES", "Frame", "Header", "Take", "UnknownLayoutError", "begin", "known_layouts", "pack", "read_header", "unpack"]
+
+Frame: TypeAlias = NDArray[np.uint8]
+Take: TypeAlias = Callable[[int], Frame]
+"""Gives a writable, aligned buffer of so many bytes."""
+
+HEADER_BYTES = 128
+HEADER_FIELDS = HEADER_BYTES // 8
+PROTOCOL_VERSION = 1
+MAGIC = (int.from_bytes(b"REPLAY", "little") << 8) | PROTOCOL_VERSION
+LARGEST_MESSAGE_BYTES = 1 << 36
+LARGEST_LAYOUT_BYTES = 1 << 20
+
+assert sys.byteorder == "little", "the wire format is that of little-endian machines"
+
+
+class UnknownLayoutError(ReplayError):
+    """A message names a layout that this end does not know; the sender repeats it with the text."""
+
+
+class ProtocolError(ReplayError):
+    """What arrived is no message of this protocol and version."""
+
+
+@dataclass(slots=True, frozen=True)
+class Header:
+    """The fixed part of a message, checked."""
+
+    request_id: int
+    verb: Verb
+    status: int
+    digest: int
+    rows: int
+    items: int
+    payload_bytes: int
+    layout_bytes: int
+    known_reply: int
+    arguments: tuple[int, ...]
+
+    @property
+    def frame_bytes(self) -> int:
+        """Bytes of the whole message."""
+        return HEADER_BYTES + self.payload_bytes + self.layout_bytes
+
+
+def known_layouts(limit: int = 256) -> LayoutTable:
+    """A table that knows the two layouts every end knows."""
+    table = LayoutTable(limit)
+    table.add(EMPTY)
+    table.add(TEXT)
+    return table
+
+
+def begin(message: Message, take: Take, *, with_layout: bool) -> tuple[Frame, list[Tensor]]:
+    """A frame with the message's header, and one tensor per leaf over its payload, to be filled by the caller.
+
+    `message.tensors` is not looked at: rows can be gathered straight into what is returned.
+    """
+    layout = message.layout
+    payload = layout.payload_bytes(message.rows, message.items)
+    text = layout.text if with_layout else b""
+    frame = take(HEADER_BYTES + payload + len(text))
+    arguments = (*message.arguments, *(0,) * (ARGUMENTS - len(message.arguments)))
+    frame[:HEADER_BYTES].view(np.int64)[:] = (
+        MAGIC,
+        message.request_id,
+        message.verb,
+        message.status,
+        layout.digest,
+        message.rows,
+        message.items,
+        payload,
+        len(text),
+        message.known_reply,
+        *arguments,
+    )
+    if text:
+        frame[HEADER_BYTES + payload :] = np.frombuffer(text, np.uint8)
+    return frame, _tensors(frame, layout, message.rows, message.items)
+
+
+def pack(message: Message, take: Take, *, with_layout: bool) -> Frame:
+    """The message as one flat buffer; tensors of any device are copied in."""
+    frame, outs = begin(message, take, with_layout=with_layout)
+    for out, tensor in zip(outs, message.tensors, strict=True):
+        out.copy_(tensor)
+    return frame
+
+
+def read_header(frame: Frame) -> Header:
+    """The header at the start of `frame`, checked.
+
+    Raises:
+        ProtocolError: too short, wrong magic or version, unknown verb, or sizes that cannot be.
+    """
+    if frame.size < HEADER_BYTES:
+        raise ProtocolError(f"message ({frame.size} bytes) must have a header of {HEADER_BYTES} bytes")
+    magic, request_id, verb, status, digest, rows, items, payload, layout_bytes, known, *arguments = (
+        frame[:HEADER_BYTES].view(np.int64).tolist()
+    )
+    if magic != MAGIC:
+        raise ProtocolError(f"message must begin with the mark of protocol version {PROTOCOL_VERSION}; got {magic:#x}")
+    if verb not in VERBS:
+        raise ProtocolError(f"verb ({verb}) must be one of {[int(known_verb) for known_verb in Verb]}")
+    sizes_fit = 0 <= payload <= LARGEST_MESSAGE_BYTES and 0 <= layout_bytes <= LARGEST_LAYOUT_BYTES
+    if not sizes_fit or rows < 0 or items < 0 or payload % aligned(1):
+        raise ProtocolError(f"sizes must be possible; got rows {rows}, items {items}, {payload} and {layout_bytes} bytes")
+    return Header(
+        request_id, VERBS[verb], status, digest, rows, items, payload, layout_bytes, known, tuple(arguments)
+    )
+
+
+def unpack(frame: Frame, layouts: LayoutTable) -> Message:
+    """The message in `frame`; its tensors are views of it. A layout that came along is remembered.
+
+    Raises:
+        ProtocolError: the header is wrong, or header, layout and length do not fit each other.
+        UnknownLayoutError: the layout is named only, and not in `layouts`.
+        LayoutError: the layout's text is none.
+    """
+    header = read_header(frame)
+    if header.frame_bytes != frame.size:
+        raise ProtocolError(f"message ({frame.size} bytes) must be as long as its header says ({header.frame_bytes})")
+    layout = layouts.get(header.digest)
+    if layout is None:
+        if not header.layout_bytes:
+            raise UnknownLayoutError(f"layout ({header.digest:#x}) must be sent with its text first")
+        layout = Layout.from_text(frame[HEADER_BYTES + header.payload_bytes :].tobytes())
+        if layout.digest != header.digest:
+            raise LayoutError(f"layout text must have the digest {header.digest:#x}; got {layout.digest:#x}")
+        layouts.add(layout)
+    if layout.payload_bytes(header.rows, header.items) != header.payload_bytes:
+        raise ProtocolError(f"payload ({header.payload_bytes} bytes) must fit {header.rows} rows of its layout")
+    tensors = _tensors(frame, layout, header.rows, header.items)
+    return Message(
+        header.verb,
+        layout,
+        tensors,
+        header.rows,
+        header.items,
+        header.arguments,
+        header.status,
+        header.request_id,
+        header.known_reply,
+    )
+
+
+def _tensors(frame: Frame, layout: Layout, rows: int, items: int) -> list[Tensor]:
+    tensors = []
+    offset = HEADER_BYTES
+    leading = ((rows,), (items,), ())
+    for leaf, axis in zip(layout.leaves, layout.axes, strict=True):
+        size = (*leading[axis], *leaf.shape)
+        tensors.append(view_leaf(frame, leaf.dtype, size, offset))
+        offset += aligned(leaf.row_bytes * (size[0] if axis < 2 else 1))
+    return tensors
+
+
+VERBS = {int(verb): verb for verb in Verb}

@@ -1,0 +1,161 @@
+"""The channel over Ray: every message is one NumPy array, an argument or a return value of an actor call.
+
+Ray moves such an array out of band (small ones inlined in the call, large ones through its object store) without pickling a tensor.
+What a caller gets is copied once out of Ray's read-only memory into a recycled buffer: contiguous, writable and its own.
+"""
+
+from __future__ import annotations
+
+import threading
+from typing import Any
+
+import numpy as np
+import ray
+from ray.exceptions import GetTimeoutError, RayActorError, RayError, RayTaskError
+
+from replay_service.arena import Arena
+from replay_service.errors import ClosedError, ReplayError, ReplayTimeoutError, ServiceUnavailableError
+from replay_service.wire.channel import InFlight
+from replay_service.wire.conversation import Conversation, checked
+from replay_service.wire.message import Message
+from replay_service.wire.packing import Frame
+
+__all__ = ["RayChannel", "readable"]
+
+DEFAULT_IN_FLIGHT = 16
+
+
+class RayChannel:
+    """Sends messages as calls of a Ray actor's method `serve(frame, objects)`.
+
+    Args:
+        actor: the actor's handle.
+        name: how errors call the service.
+        in_flight: how many requests may be unanswered.
+    """
+
+    kind = "ray"
+    carries_objects = True
+
+    def __init__(self, actor: Any, name: str, in_flight: int = DEFAULT_IN_FLIGHT) -> None:
+        self._actor = actor
+        self._name = name
+        self._conversation = Conversation()
+        self._in_flight = InFlight(in_flight)
+        self._sending = Arena(max_buffers=4)
+        self._receiving = Arena()
+        self._closed = False
+        # Ray keeps the order of calls of one thread; the lock keeps it among threads, so that layouts are announced before they are used.
+        self._order = threading.Lock()
+
+    def call(self, request: Message, timeout_s: float) -> Message:
+        """Sends a request and waits for its reply."""
+        return checked(self._send(request).result(timeout_s))
+
+    def submit(self, request: Message, timeout_s: float) -> RayPending:
+        """Sends a request; waits up to `timeout_s` for a place among those in flight."""
+        self._in_flight.admit(timeout_s)
+        pending = self._send(request)
+        self._in_flight.add(pending)
+        return pending
+
+    def close(self) -> None:
+        """Refuses further calls."""
+        self._closed = True
+
+    def resend(self, request: Message) -> Any:
+        """Sends a request again with the text of its layout; the reference of the new call."""
+        return self._remote(request, with_layout=True)
+
+    def receive(self, request: Message, answer: Any) -> Message:
+        """The reply in what the actor returned."""
+        read_only, objects = answer if isinstance(answer, tuple) else (answer, None)
+        frame = self._receiving.take(read_only.size)
+        np.copyto(frame, read_only)
+        reply = self._conversation.reply(request, frame)
+        reply.objects = objects
+        return reply
+
+    def translated(self, error: Exception, timeout_s: float) -> Exception:
+        """Ray's error as one of ours."""
+        if isinstance(error, GetTimeoutError):
+            return ReplayTimeoutError(f"timeout ({timeout_s} s) must cover the call; {self._name} has not answered")
+        if isinstance(error, RayTaskError):
+            cause = error.cause if isinstance(error.cause, Exception) else error
+            return ReplayError(f"{self._name} failed: {type(cause).__name__}: {cause}")
+        return ServiceUnavailableError(f"{self._name} must be alive and reachable; {_first_line(error)}")
+
+    def _send(self, request: Message) -> RayPending:
+        if self._closed:
+            raise ClosedError("handle must be open; it was closed")
+        return RayPending(self, request, self._remote(request, with_layout=False))
+
+    def _remote(self, request: Message, *, with_layout: bool) -> Any:
+        with self._order:
+            frame = self._conversation.request(request, self._sending.take, with_layout=with_layout)
+            try:
+                if request.objects is None:
+                    return self._actor.serve.remote(frame)
+                return self._actor.serve.remote(frame, request.objects)
+            except RayActorError as error:
+                raise self.translated(error, 0) from error
+            except RayError as error:
+                raise self.translated(error, 0) from error
+
+
+class RayPending:
+    """An actor call on its way."""
+
+    def __init__(self, channel: RayChannel, request: Message, reference: Any) -> None:
+        self._channel = channel
+        self._request = request
+        self._reference = reference
+        self._reply: Message | None = None
+        self._lock = threading.Lock()
+
+    def result(self, timeout_s: float) -> Message:
+        """The reply."""
+        with self._lock:
+            if self._reply is None:
+                reply = self._wait(timeout_s)
+                if Conversation.is_forgotten(reply):
+                    self._reference = self._channel.resend(self._request)
+                    reply = self._wait(timeout_s)
+                self._reply = reply
+                self._reference = None
+            return self._reply
+
+    def done(self) -> bool:
+        """Whether the reply is here."""
+        reference = self._reference
+        if reference is None:
+            return True
+        ready, _ = ray.wait([reference], timeout=0)
+        return bool(ready)
+
+    def _wait(self, timeout_s: float) -> Message:
+        try:
+            answer = ray.get(self._reference, timeout=timeout_s)
+        except (RayError, GetTimeoutError) as error:
+            raise self._channel.translated(error, timeout_s) from error
+        return self._channel.receive(self._request, answer)
+
+
+def readable(frame: Frame) -> Frame:
+    """A received frame for a service that only reads it: the same memory, without the mark that makes torch warn of read-only tensors."""
+    return frame if frame.flags.writeable else np.asarray(_Unmarked(frame))
+
+
+class _Unmarked:
+    """Offers a read-only array's memory as writable; whoever takes it must not write."""
+
+    def __init__(self, array: Frame) -> None:
+        self._array = array
+        interface = dict(array.__array_interface__)
+        interface["data"] = (interface["data"][0], False)
+        self.__array_interface__ = interface
+
+
+def _first_line(error: Exception) -> str:
+    text = str(error).strip().splitlines()
+    return text[0] if text else type(error).__name__
