@@ -108,7 +108,9 @@ class Collector:
         is given, and whatever the buffer raises.
         """
         if (n_step is None) == (n_episode is None):
-            raise ValueError(f"n_step ({n_step}) and n_episode ({n_episode}) must be given one at a time; got both or none")
+            raise ValueError(
+                f"n_step ({n_step}) and n_episode ({n_episode}) must be given one at a time; got both or none"
+            )
         limit = n_step if n_step is not None else n_episode
         if limit is None or limit < 1:
             name = "n_step" if n_step is not None else "n_episode"

@@ -15,10 +15,11 @@ from torch import Tensor
 
 from clients.decoding import decode_records, decode_sample
 from clients.futures import Future
+from clients.requests import extend_request, index_of, records_request, sample_request
 from replay_service.errors import ClosedError, LayoutError, ServiceUnavailableError
 from replay_service.records import ConditionalUpdateResult, ServiceAddress, UpdateResult
 from replay_service.specs import Key
-from replay_service.structure import Rows, flatten_rows, row_of
+from replay_service.structure import flatten_rows, row_of
 from replay_service.wire.channel import Channel
 from replay_service.wire.indices import encode_index
 from replay_service.wire.message import Message, compose, static_text, text_of
@@ -57,12 +58,12 @@ class ReplayClient:
 
     def extend(self, data: Any, *, update_priority: bool | None = None, timeout: float | None = None) -> Tensor:
         """Appends a batch `[B, …]`, all of it or nothing; returns the slot of every record, int64 `[B]`."""
-        return self._call(_extend_request(data, update_priority), timeout).tensor("index")
+        return self._call(extend_request(data, update_priority), timeout).tensor("index")
 
     def add(self, data: Any, *, timeout: float | None = None) -> int:
         """Appends one record (no leading dimension) and returns its slot."""
         try:
-            request = _records_request(Verb.ADD, row_of(data))
+            request = records_request(Verb.ADD, row_of(data))
         except LayoutError:
             request = Message(Verb.ADD, objects=(data,))
         index = self._call(request, timeout).tensor("index")
@@ -70,7 +71,7 @@ class ReplayClient:
 
     def submit_extend(self, data: Any) -> Future[Tensor]:
         """Sends an extend without waiting; several may be in flight (bounded), and they are applied in order."""
-        request = _extend_request(data, None)
+        request = extend_request(data, None)
         return self._submit(request, lambda reply: reply.tensor("index"))
 
     # -- sampling ---------------------------------------------------------------------------------------------------
@@ -82,18 +83,18 @@ class ReplayClient:
             EmptyBufferError: there is nothing to draw.
             ValueError, TypeError: `batch_size` is missing, not an integer or not positive.
         """
-        reply = self._call(_sample_request(batch_size, return_info), timeout)
+        reply = self._call(sample_request(batch_size, return_info), timeout)
         return decode_sample(reply, return_info)
 
     def submit_sample(self, batch_size: int | None = None) -> Future[Any]:
         """Asks for a sample without waiting."""
-        return self._submit(_sample_request(batch_size, False), lambda reply: decode_sample(reply, False))
+        return self._submit(sample_request(batch_size, False), lambda reply: decode_sample(reply, False))
 
     def prefetch(self, batch_size: int | None = None, depth: int = 2) -> Iterator[Any]:
         """Samples without end, of which `depth` are asked for ahead: the next travels while this one trains."""
         if isinstance(depth, bool) or not isinstance(depth, int) or depth < 1:
             raise ValueError(f"depth ({depth!r}) must be a positive integer")
-        _sample_request(batch_size, False)
+        sample_request(batch_size, False)
         return self._prefetching(batch_size, depth)
 
     def _prefetching(self, batch_size: int | None, depth: int) -> Iterator[Any]:
@@ -109,7 +110,7 @@ class ReplayClient:
         self, index: Any, priority: Any, *, generation: Tensor | None = None, timeout: float | None = None
     ) -> UpdateResult:
         """Sets the priorities of records `index` `[B]`; with `generation`, those overwritten since are skipped."""
-        entries = [(("index",), _index_of(index)), (("priority",), torch.as_tensor(priority).detach())]
+        entries = [(("index",), index_of(index)), (("priority",), torch.as_tensor(priority).detach())]
         if generation is not None:
             entries.append((("generation",), torch.as_tensor(generation)))
         reply = self._call(compose(Verb.UPDATE_PRIORITY, entries), timeout)
@@ -141,7 +142,7 @@ class ReplayClient:
         statics: dict[str, Any] = {"spec": rows.spec}
         if version_key is not None:
             statics["version_key"] = [version_key] if isinstance(version_key, str) else list(version_key)
-        entries = [(("index",), _index_of(index)), (("generation",), torch.as_tensor(generation).reshape(-1))]
+        entries = [(("index",), index_of(index)), (("generation",), torch.as_tensor(generation).reshape(-1))]
         if version is not None:
             entries.append((("version",), torch.as_tensor(version).reshape(-1)))
         entries += [(("patch", *key), tensor) for key, tensor in zip(rows.keys, rows.tensors, strict=True)]
@@ -181,7 +182,7 @@ class ReplayClient:
         """Overwrites the leading `end` slots (all for None)."""
         arguments = (-1 if end is None else end,)
         try:
-            request = _records_request(Verb.WRITE_ALL, flatten_rows(data), arguments)
+            request = records_request(Verb.WRITE_ALL, flatten_rows(data), arguments)
         except LayoutError:
             request = Message(Verb.WRITE_ALL, objects=(data,), arguments=arguments)
         self._call(request, timeout)
@@ -320,34 +321,3 @@ def connect(
         merges_info=known["merges_info"],
     )
     return ReplayClient(found)
-
-
-def _extend_request(data: Any, update_priority: bool | None) -> Message:
-    arguments = (-1 if update_priority is None else int(update_priority),)
-    try:
-        return _records_request(Verb.EXTEND, flatten_rows(data), arguments)
-    except LayoutError:
-        if hasattr(data, "batch_size") or isinstance(data, list | tuple):
-            return Message(Verb.EXTEND, objects=(data,), arguments=arguments)
-        raise
-
-
-def _records_request(verb: Verb, rows: Rows, arguments: tuple[int, ...] = ()) -> Message:
-    entries = [(("data", *key), tensor) for key, tensor in zip(rows.keys, rows.tensors, strict=True)]
-    return compose(verb, entries, static=static_text({"spec": rows.spec}), rows=rows.count, arguments=arguments)
-
-
-def _sample_request(batch_size: int | None, return_info: bool) -> Message:
-    if batch_size is not None:
-        if isinstance(batch_size, bool) or not isinstance(batch_size, int):
-            raise TypeError(f"batch_size ({batch_size!r}) must be a positive integer")
-        if batch_size < 1:
-            raise ValueError(f"batch_size ({batch_size}) must be a positive integer")
-    return Message(Verb.SAMPLE, arguments=(batch_size or 0, int(return_info)))
-
-
-def _index_of(index: Any) -> Tensor:
-    if isinstance(index, tuple):
-        return torch.stack([torch.as_tensor(part, dtype=torch.int64).reshape(-1) for part in index], 1)
-    tensor = torch.as_tensor(index, dtype=torch.int64)
-    return tensor.reshape(1) if tensor.ndim == 0 else tensor

@@ -2,9 +2,9 @@
 
 One row is one step of one environment::
 
-    observation                 [*obs], dtype of the space (a Dict space gives nested keys)
-    action                      [*act], dtype of the space (int64 for Discrete)
-    ("next", "observation")     [*obs], the true one, also at the end of an episode
+    observation                 [(*obs,)], dtype of the space (a Dict space gives nested keys)
+    action                      [(*act,)], dtype of the space (int64 for Discrete)
+    ("next", "observation")     [(*obs,)], the true one, also at the end of an episode
     ("next", "reward")          float32 [1]
     ("next", "done")            bool [1], terminated or truncated
     ("next", "terminated")      bool [1]
@@ -80,7 +80,7 @@ class TransitionBlock:
         if ("action",) not in leaves:
             raise TypeError("action (Dict) must be one array per environment; got a Dict action space")
         for path, leaf in self._observation_leaves.items():
-            leaves["next", *path] = leaf
+            leaves[("next", *path)] = leaf
         leaves["next", "reward"] = ((1,), np.dtype(np.float32))
         for name in ("done", "terminated", "truncated"):
             leaves["next", name] = ((1,), np.dtype(np.bool_))

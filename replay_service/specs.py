@@ -67,7 +67,9 @@ def with_leaf(spec: Spec, key: Key) -> Spec:
     elif rest:
         parts[place] = (head, with_leaf(parts[place][1], rest))
     elif parts[place][1] != "t":
-        raise LayoutError(f"key ({head}) must be a tensor among the stored entries; it holds {keys_of(parts[place][1])}")
+        raise LayoutError(
+            f"key ({head}) must be a tensor among the stored entries; it holds {keys_of(parts[place][1])}"
+        )
     return (*spec[:-1], tuple(parts))
 
 

@@ -111,7 +111,9 @@ def flatten_rows(data: Any, *, leading: int = 1) -> Rows:
     count = -1
     for key, tensor in zip(keys, tensors, strict=True):
         if tensor.ndim < leading:
-            raise LayoutError(f"{_shown(key)} must have {leading} leading dimension(s) of rows; got shape {list(tensor.shape)}")
+            raise LayoutError(
+                f"{_shown(key)} must have {leading} leading dimension(s) of rows; got shape {list(tensor.shape)}"
+            )
         if count not in (-1, tensor.shape[0]):
             raise LayoutError(
                 f"{_shown(key)} ({tensor.shape[0]} rows) must have as many rows as {_shown(keys[0])} ({count} rows)"
@@ -141,7 +143,9 @@ def folded(rows: Rows, batch: tuple[int, ...]) -> Rows:
         return rows
     for key, tensor in zip(rows.keys, rows.tensors, strict=True):
         if tensor.shape[:dims] != batch:
-            raise LayoutError(f"{_shown(key)} must have the leading shape {list(batch)}; got shape {list(tensor.shape)}")
+            raise LayoutError(
+                f"{_shown(key)} must have the leading shape {list(batch)}; got shape {list(tensor.shape)}"
+            )
     count = math.prod(batch)
     tensors = [tensor.reshape(count, *tensor.shape[dims:]) for tensor in rows.tensors]
     return Rows(rows.keys, tensors, rows.spec, count)
@@ -240,7 +244,9 @@ def _class_path(kind: type) -> str:
     """
     path = f"{kind.__module__}:{kind.__qualname__}"
     if _class_named(path) is not kind:
-        raise LayoutError(f"data ({path}) must be of a class at the top level of its module, so that it can be made again")
+        raise LayoutError(
+            f"data ({path}) must be of a class at the top level of its module, so that it can be made again"
+        )
     return path
 
 
@@ -253,4 +259,6 @@ def _class_named(path: str) -> Any:
         found = getattr(found, part, None)
     if isinstance(found, type) and (is_tensorclass(found) or (issubclass(found, tuple) and hasattr(found, "_fields"))):
         return found
-    raise LayoutError(f"data ({path}) must be of a tensorclass or named tuple at the top level of a module imported here")
+    raise LayoutError(
+        f"data ({path}) must be of a tensorclass or named tuple at the top level of a module imported here"
+    )

@@ -24,7 +24,9 @@ from tests.source_tree import (
 )
 
 # Small modules without a room, open to everyone.
-LEAVES = tuple(f"replay_service.{leaf}" for leaf in ("errors", "records", "specs", "structure", "info", "payload", "arena"))
+LEAVES = tuple(
+    f"replay_service.{leaf}" for leaf in ("errors", "records", "specs", "structure", "info", "payload", "arena")
+)
 
 # Room -> what it may import besides itself. The longest matching room counts. A file in no room is an offence.
 ROOMS: dict[str, tuple[str, ...]] = {

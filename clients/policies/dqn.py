@@ -8,6 +8,7 @@ something, so it bootstraps; only a terminated one doesn't.
 from __future__ import annotations
 
 import copy
+import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -55,7 +56,7 @@ class QNetwork(nn.Module):
         super().__init__()
         widths = [inputs, *hidden, actions]
         layers: list[nn.Module] = []
-        for fan_in, fan_out in zip(widths, widths[1:], strict=False):
+        for fan_in, fan_out in itertools.pairwise(widths):
             linear = nn.Linear(fan_in, fan_out)
             for parameter in (linear.weight, linear.bias):
                 nn.init.uniform_(parameter, -(fan_in**-0.5), fan_in**-0.5, generator=generator)

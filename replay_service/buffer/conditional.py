@@ -83,7 +83,9 @@ def update_if_present(
     if version_key is not None:
         key = (version_key,) if isinstance(version_key, str) else tuple(version_key)
         if key in rows.keys:
-            raise ValueError(f"version_key ({key_name(key)}) must not be in patch: the accepted version is written with it")
+            raise ValueError(
+                f"version_key ({key_name(key)}) must not be in patch: the accepted version is written with it"
+            )
         versions = _versions(storage, key, version, count)
         winners = _newest(records, live, versions, _stored_versions(storage, key, records), require_newer)
         rejected = live & ~winners
@@ -115,9 +117,8 @@ def _coordinates(storage: Storage, index: Index) -> tuple[Tensor, ...]:
 def _integers(name: str, given: Any) -> Tensor:
     """`given` as int64 `[n]`; flags and fractions are no numbers of slots or writes."""
     values = torch.as_tensor(given).detach().to("cpu").reshape(-1)
-    if values.dtype == torch.bool or values.is_floating_point() or values.is_complex():
-        if values.numel():
-            raise TypeError(f"{name} must be integers; got {str(values.dtype).removeprefix('torch.')}")
+    if (values.dtype == torch.bool or values.is_floating_point() or values.is_complex()) and values.numel():
+        raise TypeError(f"{name} must be integers; got {str(values.dtype).removeprefix('torch.')}")
     return values.to(torch.int64)
 
 
@@ -140,9 +141,11 @@ def _versions(storage: Storage, key: Key, version: Tensor | int | None, count: i
     column = storage.column(key)
     if column[0].numel() != storage.lanes or column.dtype == torch.bool or column.is_complex():
         raise TypeError(f"version_key ({key_name(key)}) must name one number per record; got {list(column.shape)}")
-    versions = torch.as_tensor(version).detach().to("cpu").reshape(-1)
+    versions = _comparable(torch.as_tensor(version).detach().to("cpu").reshape(-1))
     if versions.numel() not in (1, count):
-        raise ValueError(f"version ({versions.numel()} entries) must be a scalar or have one entry per index; got {count}")
+        raise ValueError(
+            f"version ({versions.numel()} entries) must be a scalar or have one entry per index; got {count}"
+        )
     if versions.is_floating_point() and not bool(torch.isfinite(versions).all()):
         raise ValueError("version must be finite")
     # What is stored must be what was compared: a rounded or wrapped version would let outdated writers win.
@@ -153,11 +156,12 @@ def _versions(storage: Storage, key: Key, version: Tensor | int | None, count: i
             f"version ({wrong}) must be a number that {key_name(key)} can store exactly: "
             f"{str(column.dtype).removeprefix('torch.')}"
         )
-    return _comparable(versions).expand(count)
+    return versions.expand(count)
 
 
 def _stored_versions(storage: Storage, key: Key, records: Tensor) -> Tensor:
-    return _comparable(storage.column(key).reshape(-1)[records.to(storage.column(key).device)].to("cpu"))
+    column = storage.column(key)
+    return _comparable(column.reshape(-1)[records.to(column.device)].to("cpu"))
 
 
 def _comparable(versions: Tensor) -> Tensor:

@@ -18,9 +18,9 @@ def positive_integer(value: Any, name: str) -> int:
     try:
         number = operator.index(value)
     except TypeError:
-        number = 0
-    if isinstance(value, bool) or (number == 0 and not _is_integer(value)):
-        raise TypeError(f"{name} ({value!r}) must be a positive integer; got {type(value).__name__}")
+        raise TypeError(f"{name} ({value!r}) must be a positive integer; got {type(value).__name__}") from None
+    if isinstance(value, bool):
+        raise TypeError(f"{name} ({value!r}) must be a positive integer; got bool")
     if number < 1:
         raise ValueError(f"{name} ({number}) must be a positive integer")
     return number

@@ -7,7 +7,7 @@ from typing import Literal, NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-__all__ = ["Column", "Kind", "as_column", "as_integers", "per_lane", "span_steps"]
+__all__ = ["Column", "Kind", "as_column", "as_integers", "flat_integers", "per_lane", "span_steps"]
 
 Ints = NDArray[np.int64]
 Kind = Literal["ends", "ids"]
@@ -28,7 +28,7 @@ class Column(NamedTuple):
         found = self.values.shape
         if found != shape and found != (*shape, 1) and (*found, 1) != shape:
             raise ValueError(f"{self.kind} {list(found)} must have the shape {list(shape)} of the rows they belong to")
-        return Column(self.kind, np.ascontiguousarray(self.values).reshape(-1))
+        return Column(self.kind, flat_integers(self.values))
 
 
 def as_column(ends: ArrayLike | None, ids: ArrayLike | None) -> Column:
@@ -63,6 +63,12 @@ def as_integers(name: str, values: ArrayLike) -> Ints:
     if numbers.dtype.kind not in "iu" and numbers.size:
         raise TypeError(f"{name} ({numbers.dtype}) must be integers; turn a mask into slots with nonzero()")
     return numbers.astype(np.int64, copy=False)
+
+
+def flat_integers(values: Ints) -> Ints:
+    """`values` as compiled loops take them: one axis, contiguous, aligned and writable; copied only if they are not."""
+    # Rows that came over a wire or from a broadcast are often read-only, which is a type of its own to a compiled loop.
+    return np.require(values, np.int64, ("C", "A", "W")).reshape(-1)
 
 
 def per_lane(name: str, values: ArrayLike, lanes: int) -> Ints:

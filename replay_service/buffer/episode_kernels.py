@@ -9,8 +9,8 @@ the newest fragment grows and only the oldest shrinks: a fragment enters at the 
 head when it falls below. Fragments do not overlap, so a queue for m never holds more than rows // m of them.
 
 **Invariant.** Everything but the marks follows from the marks, the cursors and the numbers of stored rows: a lane whose
-marks were rewritten in place is laid out anew by `build` and ends up as if its rows had been written with those marks.
-Draws therefore depend on what is stored, not on how it came there.
+marks were rewritten in place is laid out anew by appending its rows once more, and is then as if they had been written
+with those marks. Draws therefore depend on what is stored, not on how it came there.
 """
 
 from __future__ import annotations
@@ -216,8 +216,9 @@ def windows(
 
 @compiled("int64(float64, int64)")
 def _choice(uniform: float, count: int) -> int:
-    """One of `0..count-1`, all equally likely; held there, so that no uniform (NaN, 1.0) leads out of an array."""
-    return max(0, min(int(uniform * count), count - 1))
+    """One of `0..count-1`, all equally likely; 0 for what is no uniform, so that nothing leads out of an array."""
+    # A product may round up to `count` itself.
+    return min(int(uniform * count), count - 1) if 0.0 <= uniform < 1.0 else 0
 
 
 @compiled(f"int64({RING}, int64, UniTuple(int64, 3), float64[:, ::1], int64[:, ::1])")

@@ -7,7 +7,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from replay_service.buffer.episode_columns import Kind, as_integers, span_steps
+from replay_service.buffer.episode_columns import Kind, as_integers, flat_integers, span_steps
 from replay_service.buffer.episode_table import EpisodeTable
 from replay_service.errors import EmptyBufferError
 
@@ -142,7 +142,7 @@ class EpisodeView:
             Slots, int64 `[*slots.shape, W]`; and False where an offset led out of the bounds, bool of that shape.
         """
         flat, lane_of, shape = self._address(slots, lanes)
-        steps = np.ascontiguousarray(as_integers("offsets", offsets)).reshape(-1)
+        steps = flat_integers(as_integers("offsets", offsets))
         self._table.settle()
         found = np.empty((flat.size, steps.size), np.int64)
         inside = np.empty(found.shape, np.bool_)
@@ -195,7 +195,7 @@ class EpisodeView:
         if slice_len < 1:
             raise ValueError(f"slice_len ({slice_len}) must be at least 1")
         left, right = span_steps(span, slice_len)
-        chances = np.ascontiguousarray(uniforms, np.float64)
+        chances = np.require(uniforms, np.float64, ("C", "A", "W"))
         if chances.ndim != 2 or chances.shape[1] != 2:
             raise ValueError(f"uniforms must be [n, 2]; got the shape {list(chances.shape)}")
         return self._draw(slice_len if strict else 1, (slice_len, left, right), chances)
@@ -234,13 +234,13 @@ class EpisodeView:
     def _address(self, slots: ArrayLike, lanes: ArrayLike | None) -> tuple[Ints, Ints, tuple[int, ...]]:
         """Contiguous slots `[n]`, the lane of each, and the shape that results take."""
         numbers = as_integers("slots", slots)
-        flat = np.ascontiguousarray(numbers).reshape(-1)
+        flat = flat_integers(numbers)
         if lanes is None:
             if self.lanes > 1:
                 raise ValueError(f"lanes must be given where there are {self.lanes}; got slots alone")
             return flat, np.zeros(flat.size, np.int64), numbers.shape
         lane_of = np.broadcast_to(as_integers("lanes", lanes), numbers.shape)
-        return flat, np.ascontiguousarray(lane_of).reshape(-1), numbers.shape
+        return flat, flat_integers(lane_of), numbers.shape
 
     def _refuse_unstored(self, row: int, lane_of: Ints, slots: Ints) -> None:
         """Raises IndexError for the row of that number; -1: there is none."""

@@ -53,7 +53,7 @@ import numpy as np
 import torch
 from numpy.typing import ArrayLike, NDArray
 
-from replay_service.buffer.episode_columns import Column, as_column, as_integers, per_lane
+from replay_service.buffer.episode_columns import Column, as_column, as_integers, flat_integers, per_lane
 from replay_service.buffer.episode_recovery import find_start_stop_traj
 from replay_service.buffer.episode_table import EpisodeTable
 from replay_service.buffer.episode_view import Bounds, EpisodeView, Slices
@@ -168,8 +168,8 @@ class EpisodeIndex(EpisodeView):
             lane_of, flat = self._every_lane(flat.size), np.repeat(flat, self.lanes)
         else:
             column = self._checked(column.flat((flat.size,)))
-            lane_of = np.ascontiguousarray(np.broadcast_to(as_integers("lanes", lanes).reshape(-1), flat.shape))
-        flat = np.ascontiguousarray(flat)
+            lane_of = flat_integers(np.broadcast_to(as_integers("lanes", lanes).reshape(-1), flat.shape))
+        flat = flat_integers(flat)
         self._refuse_unstored(table.rewrite(column.kind, lane_of, flat, column.values), lane_of, flat)
 
     def cut(self, lanes: ArrayLike | None = None) -> None:
@@ -213,10 +213,13 @@ class EpisodeIndex(EpisodeView):
         rows, given = int(lengths.max()), column.values.shape
         if len(given) < 1 or given[0] < rows:
             raise ValueError(f"{column.kind} {list(given)} must have at least the {rows} stored rows")
+        if rows == 0:
+            self.clear()
+            return
         values = column._replace(values=column.values[:rows]).flat((rows, self.lanes)).values
         by_lane = values.reshape(rows, self.lanes).T
         self._table.replace_columns(column.kind, by_lane, cursors, lengths)
-        self._marked_by = column.kind if rows else None
+        self._marked_by = column.kind
 
     def state_dict(self) -> dict[str, Any]:
         """All there is to know, copied: sizes, `marked_by`, cursors and lengths int64 `[lanes]`, marks uint8 and ids
@@ -283,7 +286,7 @@ class EpisodeIndex(EpisodeView):
 
     def _every_lane(self, rows: int) -> Ints:
         """The lane of each of `[rows, lanes]` values, flattened."""
-        return np.tile(np.arange(self.lanes), rows)
+        return np.tile(np.arange(self.lanes), rows) if self.lanes > 1 else np.zeros(rows, np.int64)
 
     def _some_lanes(self, lanes: ArrayLike | None) -> Ints:
         if lanes is None:
@@ -294,4 +297,4 @@ class EpisodeIndex(EpisodeView):
         wrong = (lane_of < 0) | (lane_of >= self.lanes)
         if wrong.any():
             raise IndexError(f"lane ({lane_of[wrong][0]}) must be at least 0 and below {self.lanes}")
-        return np.ascontiguousarray(lane_of)
+        return flat_integers(lane_of)

@@ -17,7 +17,9 @@ Index: TypeAlias = Any
 def is_single(index: Index) -> bool:
     """Whether `index` names one record rather than a batch of them."""
     if isinstance(index, bool):
-        raise TypeError(f"index ({index}) must be an integer, a slice, or an array of integers or of flags; got one bool")
+        raise TypeError(
+            f"index ({index}) must be an integer, a slice, or an array of integers or of flags; got one bool"
+        )
     return isinstance(index, int | np.integer) or (isinstance(index, Tensor | np.ndarray) and index.ndim == 0)
 
 
@@ -44,10 +46,7 @@ def as_slots(index: Index, size: int) -> Tensor:
         return torch.arange(size)
     if isinstance(index, range):
         index = list(index)
-    if is_single(index):
-        slots = torch.tensor([int(index)])
-    else:
-        slots = _as_tensor(index)
+    slots = torch.tensor([int(index)]) if is_single(index) else _as_tensor(index)
     if slots.dtype == torch.bool:
         if slots.shape != (size,):
             raise IndexError(f"index (a mask of shape {list(slots.shape)}) must have one flag per row; got {size} rows")

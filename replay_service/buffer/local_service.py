@@ -53,6 +53,6 @@ def finished(call: Any, *arguments: Any, **settings: Any) -> Future[Any]:
     future: Future[Any] = Future()
     try:
         future.set_result(call(*arguments, **settings))
-    except Exception as error:  # noqa: BLE001 - the future's owner asks for it
+    except Exception as error:
         future.set_exception(error)
     return future

@@ -12,22 +12,20 @@ from tensordict import is_tensor_collection
 from torch import Tensor
 
 from replay_service.arena import Arena
-from replay_service.buffer.access import first_slots, update_records, write_column, write_first
 from replay_service.buffer.assembly import batch_size_of, make_sampler, make_storage, make_writer
 from replay_service.buffer.backends import DIRECT, hosted
-from replay_service.buffer.conditional import live_records, update_if_present
-from replay_service.buffer.index import Index
+from replay_service.buffer.late_writes import LateWrites
+from replay_service.buffer.local_service import LocalService
+from replay_service.buffer.record_access import RecordAccess
 from replay_service.buffer.samplers.base import Sampler
+from replay_service.buffer.state import BufferState
 from replay_service.buffer.storages.base import Storage
 from replay_service.buffer.storages.lazy_tensor import LazyTensorStorage
 from replay_service.buffer.storages.list import stacked
 from replay_service.buffer.writers.base import Writer
-from replay_service.errors import PriorityError
 from replay_service.info import merge_info
 from replay_service.payload import payload_bytes, views
-from replay_service.records import ConditionalUpdateResult, UpdateResult
-from replay_service.specs import Key
-from replay_service.structure import Leaf, Rows, build
+from replay_service.structure import Leaf, build
 
 __all__ = ["Pick", "ReplayBuffer"]
 
@@ -40,7 +38,7 @@ class Pick:
     info: dict[str, Any]
 
 
-class ReplayBuffer:
+class ReplayBuffer(RecordAccess, LateWrites, BufferState, LocalService):
     """A composable replay buffer.
 
     Every call is atomic: it happens under one lock, and a call that fails changes nothing.
@@ -265,116 +263,6 @@ class ReplayBuffer:
             if self._sampler.ran_out:
                 return
 
-    # -- priorities and late writes ---------------------------------------------------------------------------------
-
-    def update_priority(self, index: Index, priority: Any, *, generation: Tensor | None = None) -> UpdateResult:
-        """Sets the priorities of records.
-
-        Args:
-            index: as `extend` or `sample` gave it, `[B]`.
-            priority: `[B]`, or one number for all; finite and not negative.
-            generation: int64 `[B]`; records overwritten since are skipped instead of given the priority of their predecessor.
-
-        Returns:
-            the mask of records whose priority was set; all False if the sampler keeps no priorities.
-
-        Raises:
-            PriorityError: a priority is NaN, infinite or negative. Nothing was set.
-            IndexError: an index that no record has (only without `generation`).
-            ValueError: lengths differ, or `generation` was given and the writer tracks none.
-        """
-        with self.lock:
-            if generation is not None:
-                records, live = live_records(self._storage, index, generation)
-            else:
-                records = self._storage.flat_slots(index)
-                live = torch.ones(records.numel(), dtype=torch.bool)
-            values = _checked_priorities(priority, records.numel())
-            if not self._sampler.keeps_priorities:
-                return UpdateResult(torch.zeros_like(live))
-            self._sampler.update_priority(records[live], values[live], storage=self._storage)
-        return UpdateResult(live)
-
-    def update_if_present(
-        self,
-        *,
-        index: Index,
-        generation: Tensor,
-        patch: Any,
-        version_key: str | Key | None = None,
-        version: Tensor | int | None = None,
-        require_newer: bool = False,
-    ) -> ConditionalUpdateResult:
-        """Patches the records that (index, generation) still names.
-
-        Args:
-            index: int64 `[B]` (with lanes: coordinates).
-            generation: int64 `[B]`, as sampled.
-            patch: TensorDict or dict of stored entries `[B, *shape]`.
-            version_key: a stored number per record that says how fresh it is.
-            version: int or `[B]`; records whose stored version is higher are left alone.
-            require_newer: leave those with an equal version alone, too.
-
-        Raises:
-            LayoutError: an entry of `patch` is not stored, or differs in dtype or row shape. Nothing was written.
-            ValueError: no generations are tracked; `version` without `version_key` or the other way round; lengths differ.
-        """
-        with self.lock:
-            result, changed = update_if_present(
-                self._storage, index, generation, patch, version_key, version, require_newer
-            )
-            self._sampler.mark_update(changed, storage=self._storage)
-        return result
-
-    def mark_update(self, index: Index) -> None:
-        """Tells the sampler that records were changed in place (new records' default priority, moved episode ends)."""
-        with self.lock:
-            self._sampler.mark_update(self._storage.flat_slots(index), storage=self._storage)
-
-    # -- records by index -------------------------------------------------------------------------------------------
-
-    def __getitem__(self, index: Index) -> Any:
-        """The records at `index` as copies; `IndexError` outside what is filled."""
-        with self.lock:
-            data = self._storage.get(index)
-        return (self._collate_fn or stacked)(data) if isinstance(data, list) else data
-
-    def __setitem__(self, index: Index, data: Any) -> None:
-        """Overwrites filled records in place; with `[:]`, entries that are not stored yet become new columns."""
-        with self.lock:
-            if isinstance(index, slice) and index == slice(None):
-                write_first(self._storage, data, None)
-            else:
-                self._storage.set(index, data, set_cursor=False)
-            self.mark_update(index)
-
-    def read_all_in_order(self, end: int | None = None) -> Any:
-        """The leading `end` slots (all for None) in storage order, as `rb[:]` gives them."""
-        with self.lock:
-            return self[slice(len(first_slots(self._storage, end)))]
-
-    def write_all(self, data: Any, end: int | None = None) -> None:
-        """Overwrites the leading `end` slots (all for None); entries that are not stored yet become new columns."""
-        with self.lock:
-            self.mark_update(write_first(self._storage, data, end))
-
-    def set_at_(self, key: str | Key, value: Any, index: Index) -> None:
-        """Writes `value` into the entry `key` of the records at `index`."""
-        with self.lock:
-            self._sampler.mark_update(write_column(self._storage, key, value, index), storage=self._storage)
-
-    def set_(self, key: str | Key, value: Any) -> None:
-        """Writes `value` into the entry `key` of all records."""
-        self.set_at_(key, value, slice(None))
-
-    def update_(
-        self, input_dict_or_td: Any, clone: bool = False, *, keys_to_update: list[str | Key] | None = None
-    ) -> None:
-        """Overwrites the stored entries that the data `[len(self), …]` names; only `keys_to_update`, if given."""
-        keys = None if keys_to_update is None else [(k,) if isinstance(k, str) else tuple(k) for k in keys_to_update]
-        with self.lock:
-            self._sampler.mark_update(update_records(self._storage, input_dict_or_td, keys), storage=self._storage)
-
     # -- settings ---------------------------------------------------------------------------------------------------
 
     def set_rng(self, generator: torch.Generator) -> None:
@@ -382,67 +270,6 @@ class ReplayBuffer:
         if not isinstance(generator, torch.Generator):
             raise TypeError(f"generator must be a torch.Generator; got {type(generator).__name__}")
         self._storage.generator = generator
-
-    def state_dict(self) -> dict[str, Any]:
-        """Copies of everything that the next draws and writes depend on."""
-        with self.lock:
-            generator = self._storage.generator
-            return {
-                "storage": self._storage.state_dict(),
-                "sampler": self._sampler.state_dict(),
-                "writer": self._writer.state_dict(),
-                "generator": None if generator is None else generator.get_state(),
-                "batch_size": self._batch_size,
-            }
-
-    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Takes a state over, by copy."""
-        with self.lock:
-            self._storage.load_state_dict(state_dict["storage"])
-            self._writer.load_state_dict(state_dict["writer"])
-            self._sampler.load_state_dict(state_dict["sampler"])
-            if self._storage.generator is not None and state_dict["generator"] is not None:
-                self._storage.generator.set_state(state_dict["generator"])
-
-    def stats(self) -> dict[str, Any]:
-        """A snapshot: size, write_count, prefetch_queue_size, initialized, capacity, utilization."""
-        with self.lock:
-            size, capacity = len(self._storage), self._storage.max_size
-            return {
-                "size": size,
-                "write_count": self.write_count,
-                "prefetch_queue_size": 0,
-                "initialized": True,
-                "capacity": capacity,
-                "utilization": size / capacity,
-            }
-
-    # -- the life of a service, trivial here ------------------------------------------------------------------------
-
-    @property
-    def initialized(self) -> bool:
-        """True: a local buffer needs no start."""
-        return True
-
-    @property
-    def service_backend(self) -> str:
-        """`"direct"`."""
-        return DIRECT
-
-    def start(self) -> ReplayBuffer:
-        """Itself: a local buffer runs as soon as it exists."""
-        return self
-
-    def is_alive(self) -> bool:
-        """True."""
-        return True
-
-    def client(self) -> ReplayBuffer:
-        """Itself: a local buffer is its own handle."""
-        return self
-
-    def shutdown(self, timeout: float | None = None) -> None:
-        """Without an effect: nothing runs."""
 
     def __repr__(self) -> str:
         parts = ", ".join(type(part).__name__ for part in (self._storage, self._sampler, self._writer))
@@ -490,15 +317,3 @@ def _seeded() -> torch.Generator:
     generator = torch.Generator()
     generator.seed()
     return generator
-
-
-def _checked_priorities(priority: Any, count: int) -> Tensor:
-    values = torch.as_tensor(priority).detach().to("cpu", torch.float64).reshape(-1)
-    if values.numel() not in (1, count):
-        raise ValueError(f"priority ({values.numel()} entries) must be a scalar or have one entry per index; got {count}")
-    if not bool(torch.isfinite(values).all()) or bool((values < 0).any()):
-        wrong = values[~torch.isfinite(values) | (values < 0)][0]
-        raise PriorityError(f"priority ({float(wrong)}) must be finite and not negative")
-    return values.expand(count)
-
-

@@ -55,7 +55,7 @@ class TensorDictReplayBuffer(ReplayBuffer):
         if include_info is False:
             batch = data[0] if return_info else data
             for name in SERVICE_KEYS:
-                if is_tensor_collection(batch) and name in batch.keys():
+                if is_tensor_collection(batch) and name in batch:
                     del batch[name]
         return data
 
@@ -84,8 +84,10 @@ class TensorDictReplayBuffer(ReplayBuffer):
             return data
         if not is_tensor_collection(data):
             if not isinstance(data, dict | list | tuple):
-                raise LayoutError(f"data must be a TensorDict; got {type(data).__name__}: a ReplayBuffer takes anything")
+                raise LayoutError(
+                    f"data must be a TensorDict; got {type(data).__name__}: a ReplayBuffer takes anything"
+                )
             return data
-        if isinstance(data, TensorDictBase) and any(name in data.keys() for name in SERVICE_KEYS):
+        if isinstance(data, TensorDictBase) and any(name in data for name in SERVICE_KEYS):
             return data.exclude(*SERVICE_KEYS)
         return data

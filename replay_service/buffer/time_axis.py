@@ -41,7 +41,9 @@ def _mapped(data: Any, change: Callable[[Any], Any]) -> Any:
         return type(data)(*(_mapped(part, change) for part in data))
     if isinstance(data, tuple | list):
         return type(data)(_mapped(part, change) for part in data)
-    raise LayoutError(f"data must be made of tensors to have a time dimension; got {type(data).__name__}: set dim_extend=0")
+    raise LayoutError(
+        f"data must be made of tensors to have a time dimension; got {type(data).__name__}: set dim_extend=0"
+    )
 
 
 def _swapped_leaf(leaf: Any, dim: int) -> Any:

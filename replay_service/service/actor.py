@@ -64,7 +64,7 @@ class ReplayActor:
         self._failure: tuple[int, str] | None = None
         try:
             self._buffer = recipe()
-        except Exception as error:  # noqa: BLE001 - told to the owner by `describe`: an actor that dies in its constructor garbles it
+        except Exception as error:
             self._failure = code_of(error), words_of(error)
             return
         self._dispatch = Dispatch(self._buffer, self._service_stats)

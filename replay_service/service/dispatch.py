@@ -69,7 +69,13 @@ class Dispatch:
         return frozenset(self._handlers)
 
     def serve(
-        self, frame: Frame, objects: Any = None, *, take: Take | None = None, route: str = "ray", dense_only: bool = False
+        self,
+        frame: Frame,
+        objects: Any = None,
+        *,
+        take: Take | None = None,
+        route: str = "ray",
+        dense_only: bool = False,
     ) -> tuple[Frame, Any]:
         """The reply frame (and objects) to a request frame (and objects). Never raises: an error is a reply.
 
@@ -95,10 +101,12 @@ class Dispatch:
             reply, out = self._packed(request, answer, take)
             if dense_only and reply.objects is not None:
                 raise NotDenseError("reply must be made of dense tensors to travel as such")
-        except Exception as error:  # noqa: BLE001 - whatever goes wrong is the caller's to know, and must not stop the service
+        except Exception as error:
             self.meters.failed(verb, route)
             return self._failure(verb or Verb.STATS, request_id, error, take), None
-        self.meters.served(verb, route, max(request.rows, reply.rows), frame.size + out.size, time.perf_counter() - begun)
+        self.meters.served(
+            verb, route, max(request.rows, reply.rows), frame.size + out.size, time.perf_counter() - begun
+        )
         return out, reply.objects
 
     def _packed(self, request: Message, answer: Message | replies.Gather, take: Take) -> tuple[Message, Frame]:

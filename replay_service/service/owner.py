@@ -2,35 +2,38 @@
 
 from __future__ import annotations
 
-import os
-import uuid
+import contextlib
 import weakref
 from collections.abc import Callable
 from functools import partial
 from typing import Any
 
 import ray
-import torch
 from ray.exceptions import GetTimeoutError, RayActorError, RayError
 
 from clients.handle import ReplayClient
 from replay_service.buffer.replay_buffer import ReplayBuffer
 from replay_service.errors import ClosedError, ReplayTimeoutError, ServiceUnavailableError
-from replay_service.records import ConditionalUpdateResult, ServiceAddress, UpdateResult
+from replay_service.records import ServiceAddress
 from replay_service.service.actor import ReplayActor
+from replay_service.service.calls import OwnerCalls
+from replay_service.service.starting import (
+    DEFAULT_NAMESPACE,
+    DEFAULT_TIMEOUT_S,
+    actor_options,
+    check_transport,
+    default_threads,
+    ensure_ray,
+)
 from replay_service.wire.failures import error_from
-from replay_service.wire.negotiate import TRANSPORTS
 
 __all__ = ["DEFAULT_NAMESPACE", "RayReplayBuffer", "attach"]
 
-DEFAULT_NAMESPACE = "replay-service"
-DEFAULT_TIMEOUT_S = 30.0
 START_TIMEOUT_S = 60.0
 STOP_TIMEOUT_S = 10.0
-BACKENDS = ("gloo", "nccl")
 
 
-class RayReplayBuffer:
+class RayReplayBuffer(OwnerCalls):
     """A buffer in a Ray actor, seen by whoever started it.
 
     It has the calls of a local buffer, which go through a handle of its own, the settings that only an owner may change, and the end:
@@ -72,8 +75,8 @@ class RayReplayBuffer:
         timeout_s = float(timeout if timeout is not None else options.pop("timeout", DEFAULT_TIMEOUT_S))
         options.pop("timeout", None)
         self._threads = int(options.pop("threads", default_threads()))
-        _check_transport(transport, backend, timeout_s, options)
-        self._actor_options = _actor_options(remote_config, name, namespace, lifetime)
+        check_transport(transport, backend, timeout_s, options)
+        self._actor_options = actor_options(remote_config, name, namespace, lifetime)
         self._ray_init_config = ray_init_config
         self._recipe = partial(replay_buffer_cls, *args, **kwargs)
         self._address = ServiceAddress(
@@ -102,7 +105,9 @@ class RayReplayBuffer:
         ensure_ray(self._ray_init_config)
         address = self._address
         if _exists(address):
-            raise ValueError(f"name ({address.name!r}) must be free in namespace {address.namespace!r}; a service has it")
+            raise ValueError(
+                f"name ({address.name!r}) must be free in namespace {address.namespace!r}; a service has it"
+            )
         actor_class = ray.remote(ReplayActor)
         try:
             self._actor = actor_class.options(**self._actor_options).remote(
@@ -110,7 +115,9 @@ class RayReplayBuffer:
             )
             known = ray.get(self._actor.describe.remote(), timeout=START_TIMEOUT_S)
         except ValueError as error:
-            raise ValueError(f"name ({address.name!r}) must be free in namespace {address.namespace!r}; {error}") from error
+            raise ValueError(
+                f"name ({address.name!r}) must be free in namespace {address.namespace!r}; {error}"
+            ) from error
         except GetTimeoutError as error:
             self._discard()
             raise ServiceUnavailableError(
@@ -143,10 +150,8 @@ class RayReplayBuffer:
         actor, self._actor = self._actor, None
         if actor is None or not ray.is_initialized():
             return
-        try:
+        with contextlib.suppress(RayError):  # dead already, or too slow to wait for any longer
             ray.get(actor.drained.remote(), timeout=STOP_TIMEOUT_S if timeout is None else timeout)
-        except RayError:
-            pass  # dead already, or too slow to wait for any longer
         _end_quietly(actor)
         if self._finalizer is not None:
             self._finalizer.detach()  # type: ignore[attr-defined]
@@ -203,141 +208,6 @@ class RayReplayBuffer:
             raise ValueError(f"num_clients ({num_clients!r}) must be a positive integer")
         return [self.client() for _ in range(num_clients)]
 
-    # -- the calls of a buffer --------------------------------------------------------------------------------------
-
-    @property
-    def batch_size(self) -> int | None:
-        """Default size of a sample."""
-        return self._address.batch_size
-
-    @property
-    def write_count(self) -> int:
-        """Records written so far (asks the service)."""
-        return self._running().write_count
-
-    def __len__(self) -> int:
-        return len(self._running())
-
-    def extend(self, *args: Any, **kwargs: Any) -> torch.Tensor:
-        """As `ReplayClient.extend`."""
-        return self._running().extend(*args, **kwargs)
-
-    def add(self, *args: Any, **kwargs: Any) -> Any:
-        """As `ReplayClient.add`."""
-        return self._running().add(*args, **kwargs)
-
-    def sample(self, *args: Any, **kwargs: Any) -> Any:
-        """As `ReplayClient.sample`."""
-        return self._running().sample(*args, **kwargs)
-
-    def next(self) -> Any:
-        """The next sample."""
-        return self._running().sample()
-
-    def update_priority(self, *args: Any, **kwargs: Any) -> UpdateResult:
-        """As `ReplayClient.update_priority`."""
-        return self._running().update_priority(*args, **kwargs)
-
-    def update_tensordict_priority(self, data: Any) -> UpdateResult:
-        """As `ReplayClient.update_tensordict_priority`."""
-        return self._running().update_tensordict_priority(data)
-
-    def update_if_present(self, **settings: Any) -> ConditionalUpdateResult:
-        """As `ReplayClient.update_if_present`."""
-        return self._running().update_if_present(**settings)
-
-    def stats(self) -> dict[str, Any]:
-        """As `ReplayClient.stats`."""
-        return self._running().stats()
-
-    def __getitem__(self, index: Any) -> Any:
-        return self._running()[index]
-
-    def __setitem__(self, index: Any, data: Any) -> None:
-        self._running()[index] = data
-
-    def read_all_in_order(self, end: int | None = None) -> Any:
-        """As `ReplayClient.read_all_in_order`."""
-        return self._running().read_all_in_order(end)
-
-    def write_all(self, data: Any, end: int | None = None) -> None:
-        """As `ReplayClient.write_all`."""
-        self._running().write_all(data, end)
-
-    def query(self, *args: Any, **kwargs: Any) -> Any:
-        """As `ReplayClient.query`."""
-        return self._running().query(*args, **kwargs)
-
-    # -- what only the owner may change -----------------------------------------------------------------------------
-
-    def empty(self, empty_write_count: bool = True) -> None:
-        """Forgets all records."""
-        self._administer("empty", empty_write_count)
-
-    def mark_update(self, index: Any) -> None:
-        """Tells the sampler of records changed in place."""
-        self._administer("mark_update", index)
-
-    def append_transform(self, transform: Any, *, invert: bool = False) -> None:
-        """Adds a transform at the end; it runs in the actor."""
-        self._administer("append_transform", transform, invert=invert)
-
-    def insert_transform(self, index: int, transform: Any, *, invert: bool = False) -> None:
-        """Adds a transform at a place; it runs in the actor."""
-        self._administer("insert_transform", index, transform, invert=invert)
-
-    def set_sampler(self, sampler: Any) -> None:
-        """Replaces the sampler."""
-        self._administer("set_sampler", sampler)
-
-    def set_storage(self, storage: Any) -> None:
-        """Replaces the storage."""
-        self._administer("set_storage", storage)
-
-    def set_writer(self, writer: Any) -> None:
-        """Replaces the writer."""
-        self._administer("set_writer", writer)
-
-    def set_rng(self, generator: torch.Generator) -> None:
-        """Makes a generator of the same state the source of the buffer's random numbers."""
-        self._administer("set_rng", generator)
-
-    def share(self, shared: bool = True) -> None:
-        """As `ReplayBuffer.share`, in the actor."""
-        self._administer("share", shared)
-
-    def synchronize(self) -> None:
-        """Returns when every call that came before is done."""
-        self._administer("synchronize")
-
-    def state_dict(self) -> dict[str, Any]:
-        """The buffer's state, here."""
-        return dict(self._administer("state_dict"))
-
-    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Gives the buffer a state."""
-        self._administer("load_state_dict", state_dict)
-
-    def register_save_hook(self, hook: Callable[..., Any]) -> None:
-        """Adds a hook to the storage's way into checkpoints."""
-        self._administer("register_save_hook", hook)
-
-    def register_load_hook(self, hook: Callable[..., Any]) -> None:
-        """Adds a hook to the storage's way out of checkpoints."""
-        self._administer("register_load_hook", hook)
-
-    def dumps(self, path: str | os.PathLike[str]) -> None:
-        """Writes a checkpoint on the service's node."""
-        self._administer("dumps", str(path))
-
-    def loads(self, path: str | os.PathLike[str]) -> None:
-        """Reads a checkpoint on the service's node."""
-        self._administer("loads", str(path))
-
-    dump = dumps
-    save = dumps
-    load = loads
-
     def __repr__(self) -> str:
         state = "running" if self._actor is not None else "stopped"
         return f"RayReplayBuffer({self._address.name!r} in {self._address.namespace!r}, {state})"
@@ -352,9 +222,7 @@ class RayReplayBuffer:
     def _administer(self, verb: str, *arguments: Any, **settings: Any) -> Any:
         self._running()
         try:
-            return ray.get(
-                self._actor.administer.remote(verb, *arguments, **settings), timeout=self._address.timeout_s
-            )
+            return ray.get(self._actor.administer.remote(verb, *arguments, **settings), timeout=self._address.timeout_s)
         except GetTimeoutError as error:
             raise ReplayTimeoutError(f"timeout ({self._address.timeout_s} s) must cover {verb}") from error
         except RayActorError as error:
@@ -375,50 +243,6 @@ def attach(name: str, namespace: str | None = None) -> RayReplayBuffer:
     owner = RayReplayBuffer.__new__(RayReplayBuffer)
     owner.adopt(name, namespace or DEFAULT_NAMESPACE)
     return owner
-
-
-def default_threads() -> int:
-    """Threads torch may use in the actor: half of the cores, so that they do not spin beside those of the network."""
-    return max(1, (os.cpu_count() or 2) // 2)
-
-
-def ensure_ray(config: dict[str, Any] | None = None) -> None:
-    """Initialises Ray if this process has not joined one.
-
-    Raises:
-        ServiceUnavailableError: Ray cannot be started or reached.
-    """
-    if ray.is_initialized():
-        return
-    settings: dict[str, Any] = {"include_dashboard": False, "log_to_driver": False, **(config or {})}
-    if settings.get("address") is not None:
-        settings.pop("include_dashboard")
-    try:
-        ray.init(**settings)
-    except (ConnectionError, RuntimeError, TimeoutError) as error:
-        raise ServiceUnavailableError(f"Ray must be reachable; {error}") from error
-
-
-def _actor_options(
-    given: dict[str, Any] | None, name: str | None, namespace: str | None, lifetime: str | None
-) -> dict[str, Any]:
-    options = {"num_cpus": 1, **(given or {})}
-    options["name"] = name or options.get("name") or f"replay-{uuid.uuid4().hex[:12]}"
-    options["namespace"] = namespace or options.get("namespace") or DEFAULT_NAMESPACE
-    if lifetime is not None:
-        options["lifetime"] = lifetime
-    return options
-
-
-def _check_transport(transport: str, backend: str, timeout_s: float, unknown: dict[str, Any]) -> None:
-    if transport not in TRANSPORTS:
-        raise ValueError(f"transport ({transport!r}) must be one of {list(TRANSPORTS)}")
-    if backend not in BACKENDS:
-        raise ValueError(f"transport_options.backend ({backend!r}) must be one of {list(BACKENDS)}")
-    if not timeout_s > 0:
-        raise ValueError(f"timeout ({timeout_s}) must be positive, in seconds")
-    if unknown:
-        raise ValueError(f"transport_options ({sorted(unknown)}) must be among ['backend', 'threads', 'timeout']")
 
 
 def _exists(address: ServiceAddress) -> bool:

@@ -1,0 +1,1 @@
+"""Messages between a handle and its service."""

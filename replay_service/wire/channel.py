@@ -82,7 +82,7 @@ class InFlight:
                 ) from None
             except ClosedError:
                 raise
-            except Exception:  # noqa: BLE001 - an answered request is out of the way, whatever its answer was
+            except Exception:
                 pass
             with self._lock:
                 if self._waiting and self._waiting[0] is oldest:

@@ -35,7 +35,9 @@ def encode_index(index: Any) -> tuple[tuple[int, ...], list[tuple[Key, Tensor]]]
         TypeError: something that is no index.
     """
     if isinstance(index, bool):
-        raise TypeError(f"index ({index}) must be an integer, a slice, or an array of integers or of flags; got one bool")
+        raise TypeError(
+            f"index ({index}) must be an integer, a slice, or an array of integers or of flags; got one bool"
+        )
     if isinstance(index, int | np.integer):
         return (Kind.INTEGER, int(index)), []
     if index is Ellipsis:

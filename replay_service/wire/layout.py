@@ -7,6 +7,7 @@ sends a layout for the first time sends its text along; both ends keep a bounded
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 from collections import OrderedDict
@@ -133,10 +134,8 @@ class LayoutTable:
         """The layout of that name, or None if it was never seen or is forgotten."""
         layout = self._known.get(digest)
         if layout is not None:
-            try:
+            with contextlib.suppress(KeyError):  # another thread's `add` has just forgotten it; ours is still good
                 self._known.move_to_end(digest)
-            except KeyError:  # another thread's `add` has just forgotten it; ours is still good
-                pass
         return layout
 
     def __len__(self) -> int:

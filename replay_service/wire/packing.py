@@ -26,7 +26,18 @@ from replay_service.wire.layout import Layout, LayoutTable
 from replay_service.wire.message import ARGUMENTS, EMPTY, TEXT, Message
 from replay_service.wire.verbs import Verb
 
-__all__ = ["HEADER_BYTES", "Frame", "Header", "Take", "UnknownLayoutError", "begin", "known_layouts", "pack", "read_header", "unpack"]
+__all__ = [
+    "HEADER_BYTES",
+    "Frame",
+    "Header",
+    "Take",
+    "UnknownLayoutError",
+    "begin",
+    "known_layouts",
+    "pack",
+    "read_header",
+    "unpack",
+]
 
 Frame: TypeAlias = NDArray[np.uint8]
 Take: TypeAlias = Callable[[int], Frame]
@@ -132,10 +143,10 @@ def read_header(frame: Frame) -> Header:
         raise ProtocolError(f"verb ({verb}) must be one of {[int(known_verb) for known_verb in Verb]}")
     sizes_fit = 0 <= payload <= LARGEST_MESSAGE_BYTES and 0 <= layout_bytes <= LARGEST_LAYOUT_BYTES
     if not sizes_fit or rows < 0 or items < 0 or payload % aligned(1):
-        raise ProtocolError(f"sizes must be possible; got rows {rows}, items {items}, {payload} and {layout_bytes} bytes")
-    return Header(
-        request_id, VERBS[verb], status, digest, rows, items, payload, layout_bytes, known, tuple(arguments)
-    )
+        raise ProtocolError(
+            f"sizes must be possible; got rows {rows}, items {items}, {payload} and {layout_bytes} bytes"
+        )
+    return Header(request_id, VERBS[verb], status, digest, rows, items, payload, layout_bytes, known, tuple(arguments))
 
 
 def unpack(frame: Frame, layouts: LayoutTable) -> Message:

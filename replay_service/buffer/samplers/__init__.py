@@ -1,0 +1,1 @@
+"""Samplers: which records a batch is made of."""

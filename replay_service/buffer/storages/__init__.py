@@ -1,0 +1,1 @@
+"""Storages: where records lie."""

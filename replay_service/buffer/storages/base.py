@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import threading
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from typing import Any, Protocol
 
 import torch
@@ -41,6 +43,7 @@ class Storage(ABC):
         compilable: accepted for drop-in use; nothing here needs it.
 
     Attributes:
+        lock: held around every call that reads or writes records; on the storage, so that buffers that share one exclude each other.
         generator: the buffer's random generator, or None for one of torch's own. Set by the buffer, read by samplers.
         ndim: leading dimensions that name a record; the first is time, the others are lanes.
 
@@ -55,6 +58,7 @@ class Storage(ABC):
 
     def __init__(self, max_size: int, checkpointer: Any = None, compilable: bool = False) -> None:
         self.max_size = positive_integer(max_size, "max_size")
+        self.lock: AbstractContextManager[Any] = threading.RLock()
         self.generator: torch.Generator | None = None
         self._checkpointer = checkpointer
         self._generations: Generations | None = None

@@ -310,10 +310,9 @@ class LazyTensorStorage(Storage):
             raise LayoutError(f"saved lanes ({list(lanes)}) must be those of this storage: {list(self.shape[1:])}")
         if state["filled"] > capacity:
             raise LayoutError(f"max_size ({self.max_size}) must hold the saved {state['filled']} slots")
-        if self._table is None:
-            table = Table(self._new_columns(leaves, capacity * per_slot), state["spec"])
-        else:
-            table = self._table
+        table = (
+            Table(self._new_columns(leaves, capacity * per_slot), state["spec"]) if self._table is None else self._table
+        )
         rows = table.checked(Rows(keys, saved, ("saved", ()), saved[0].shape[0]))
         table.write(0, rows)
         self._table, self._lane_shape = table, lanes

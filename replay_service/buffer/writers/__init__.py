@@ -1,0 +1,1 @@
+"""Writers: which slot a new record goes to."""

@@ -1,0 +1,50 @@
+"""From the arguments of a call to the request that carries them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from replay_service.errors import LayoutError
+from replay_service.structure import Rows, flatten_rows
+from replay_service.wire.message import Message, compose, static_text
+from replay_service.wire.verbs import Verb
+
+__all__ = ["extend_request", "index_of", "records_request", "sample_request"]
+
+
+def extend_request(data: Any, update_priority: bool | None) -> Message:
+    """The request that appends a batch; as an object if it is no dense tensor."""
+    arguments = (-1 if update_priority is None else int(update_priority),)
+    try:
+        return records_request(Verb.EXTEND, flatten_rows(data), arguments)
+    except LayoutError:
+        if hasattr(data, "batch_size") or isinstance(data, list | tuple):
+            return Message(Verb.EXTEND, objects=(data,), arguments=arguments)
+        raise
+
+
+def records_request(verb: Verb, rows: Rows, arguments: tuple[int, ...] = ()) -> Message:
+    """A request that carries records."""
+    entries = [(("data", *key), tensor) for key, tensor in zip(rows.keys, rows.tensors, strict=True)]
+    return compose(verb, entries, static=static_text({"spec": rows.spec}), rows=rows.count, arguments=arguments)
+
+
+def sample_request(batch_size: int | None, return_info: bool) -> Message:
+    """The request for a sample; `ValueError` or `TypeError` for a batch size that is none."""
+    if batch_size is not None:
+        if isinstance(batch_size, bool) or not isinstance(batch_size, int):
+            raise TypeError(f"batch_size ({batch_size!r}) must be a positive integer")
+        if batch_size < 1:
+            raise ValueError(f"batch_size ({batch_size}) must be a positive integer")
+    return Message(Verb.SAMPLE, arguments=(batch_size or 0, int(return_info)))
+
+
+def index_of(index: Any) -> Tensor:
+    """An index as an int64 tensor; coordinates as `[B, ndim]`."""
+    if isinstance(index, tuple):
+        return torch.stack([torch.as_tensor(part, dtype=torch.int64).reshape(-1) for part in index], 1)
+    tensor = torch.as_tensor(index, dtype=torch.int64)
+    return tensor.reshape(1) if tensor.ndim == 0 else tensor

@@ -1,0 +1,86 @@
+"""Priorities and patches that come after a draw, when the records may be others already."""
+
+from __future__ import annotations
+
+import threading
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from replay_service.buffer.conditional import live_records, update_if_present
+from replay_service.buffer.index import Index
+from replay_service.buffer.priorities import checked_priorities
+from replay_service.buffer.samplers.base import Sampler
+from replay_service.buffer.storages.base import Storage
+from replay_service.records import ConditionalUpdateResult, UpdateResult
+from replay_service.specs import Key
+
+__all__ = ["LateWrites"]
+
+
+class LateWrites:
+    """The calls of a buffer that come back to drawn records; each under the buffer's lock."""
+
+    lock: threading.RLock
+    _storage: Storage
+    _sampler: Sampler
+
+    def update_priority(self, index: Index, priority: Any, *, generation: Tensor | None = None) -> UpdateResult:
+        """Sets the priorities of records.
+
+        Args:
+            index: as `extend` or `sample` gave it, `[B]`.
+            priority: `[B]`, or one number for all; finite and not negative.
+            generation: int64 `[B]`; records overwritten since are skipped instead of given the priority of their predecessor.
+
+        Returns:
+            the mask of records whose priority was set; all False if the sampler keeps no priorities.
+
+        Raises:
+            PriorityError: a priority is NaN, infinite or negative. Nothing was set.
+            IndexError: an index that no record has (only without `generation`).
+            ValueError: lengths differ, or `generation` was given and the writer tracks none.
+        """
+        with self.lock:
+            if generation is not None:
+                records, live = live_records(self._storage, index, generation)
+            else:
+                records = self._storage.flat_slots(index)
+                live = torch.ones(records.numel(), dtype=torch.bool)
+            values = checked_priorities(priority, records.numel())
+            if not self._sampler.keeps_priorities:
+                return UpdateResult(torch.zeros_like(live))
+            self._sampler.update_priority(records[live], values[live], storage=self._storage)
+        return UpdateResult(live)
+
+    def update_if_present(
+        self,
+        *,
+        index: Index,
+        generation: Tensor,
+        patch: Any,
+        version_key: str | Key | None = None,
+        version: Tensor | int | None = None,
+        require_newer: bool = False,
+    ) -> ConditionalUpdateResult:
+        """Patches the records that (index, generation) still names.
+
+        Args:
+            index: int64 `[B]` (with lanes: coordinates).
+            generation: int64 `[B]`, as sampled.
+            patch: TensorDict or dict of stored entries `[B, *shape]`.
+            version_key: a stored number per record that says how fresh it is.
+            version: int or `[B]`; records whose stored version is higher are left alone.
+            require_newer: leave those with an equal version alone, too.
+
+        Raises:
+            LayoutError: an entry of `patch` is not stored, or differs in dtype or row shape. Nothing was written.
+            ValueError: no generations are tracked; `version` without `version_key` or the other way round; lengths differ.
+        """
+        with self.lock:
+            result, changed = update_if_present(
+                self._storage, index, generation, patch, version_key, version, require_newer
+            )
+            self._sampler.mark_update(changed, storage=self._storage)
+        return result

@@ -1,0 +1,71 @@
+"""What a service is started with: Ray itself, the actor's options, the transport's."""
+
+from __future__ import annotations
+
+import os
+import uuid
+from typing import Any
+
+import ray
+
+from replay_service.errors import ServiceUnavailableError
+from replay_service.wire.negotiate import TRANSPORTS
+
+__all__ = [
+    "DEFAULT_NAMESPACE",
+    "DEFAULT_TIMEOUT_S",
+    "actor_options",
+    "check_transport",
+    "default_threads",
+    "ensure_ray",
+]
+
+DEFAULT_NAMESPACE = "replay-service"
+DEFAULT_TIMEOUT_S = 30.0
+BACKENDS = ("gloo", "nccl")
+
+
+def default_threads() -> int:
+    """Threads torch may use in the actor: half of the cores, so that they do not spin beside those of the network."""
+    return max(1, (os.cpu_count() or 2) // 2)
+
+
+def ensure_ray(config: dict[str, Any] | None = None) -> None:
+    """Initialises Ray if this process has not joined one.
+
+    Raises:
+        ServiceUnavailableError: Ray cannot be started or reached.
+    """
+    if ray.is_initialized():
+        return
+    settings: dict[str, Any] = {"include_dashboard": False, "log_to_driver": False, **(config or {})}
+    if settings.get("address") is not None:
+        settings.pop("include_dashboard")
+    try:
+        ray.init(**settings)
+    except (ConnectionError, RuntimeError, TimeoutError) as error:
+        raise ServiceUnavailableError(f"Ray must be reachable; {error}") from error
+
+
+def actor_options(
+    given: dict[str, Any] | None, name: str | None, namespace: str | None, lifetime: str | None
+) -> dict[str, Any]:
+    """Ray's actor options, with a name and a namespace in any case."""
+    options = {"num_cpus": 1, **(given or {})}
+    options["name"] = name or options.get("name") or f"replay-{uuid.uuid4().hex[:12]}"
+    options["namespace"] = namespace or options.get("namespace") or DEFAULT_NAMESPACE
+    if lifetime is not None:
+        options["lifetime"] = lifetime
+    return options
+
+
+def check_transport(transport: str, backend: str, timeout_s: float, unknown: dict[str, Any]) -> None:
+    """Refuses a transport, backend, timeout or option that does not exist, with `ValueError`."""
+    if transport not in TRANSPORTS:
+        raise ValueError(f"transport ({transport!r}) must be one of {list(TRANSPORTS)}")
+    if backend not in BACKENDS:
+        raise ValueError(f"transport_options.backend ({backend!r}) must be one of {list(BACKENDS)}")
+    if not timeout_s > 0:
+        raise ValueError(f"timeout ({timeout_s}) must be positive, in seconds")
+    if unknown:
+        raise ValueError(f"transport_options ({sorted(unknown)}) must be among ['backend', 'threads', 'timeout']")
