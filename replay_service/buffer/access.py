@@ -5,6 +5,7 @@ Functions on the parts of a buffer; the caller holds the buffer's lock. Batches 
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import torch
@@ -58,8 +59,10 @@ def write_first(storage: Storage, data: Any, end: int | None) -> range:
     return target
 
 
-def write_column(storage: Storage, key: str | Key, value: Any, index: Index) -> Tensor:
+def write_column(storage: Storage, key: str | Key, value: Any, index: Index, dim: int = 0) -> Tensor:
     """Writes `value` `[n, *shape]` (or one row, for every record) into one column at `index`; returns the flat records.
+
+    A value with all dimensions of the storage has time at `dim`.
 
     Raises:
         LayoutError: another dtype (Python numbers take the column's), row shape or number of rows.
@@ -72,8 +75,10 @@ def write_column(storage: Storage, key: str | Key, value: Any, index: Index) -> 
     values = value if isinstance(value, Tensor) else torch.as_tensor(value, dtype=column.dtype)
     if values.shape == shape:
         values = values.expand(cells.numel(), *shape)
-    elif values.ndim > len(shape) + 1 and values.shape[values.ndim - len(shape) :] == shape:
-        values = values.reshape(-1, *shape)
+    elif values.ndim == storage.ndim + len(shape):
+        values = values.transpose(0, dim)
+    if values.ndim > len(shape) + 1 and values.shape[values.ndim - len(shape) :] == shape:
+        values = values.reshape(math.prod(values.shape[: values.ndim - len(shape)]), *shape)
     storage.write_cells(key, values, cells)
     return cells
 

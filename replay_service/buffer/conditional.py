@@ -59,7 +59,7 @@ def update_if_present(
     version: Tensor | int | None = None,
     require_newer: bool = False,
 ) -> tuple[ConditionalUpdateResult, Tensor]:
-    """Patches live records; with `version_key`, only those whose stored version is older than (or, unless `require_newer`, equal to) `version`.
+    """Patches live records; with `version_key`, only those whose stored version is older (or equal, unless a newer one is required).
 
     The caller holds the buffer's lock. Everything is validated before the first write.
 

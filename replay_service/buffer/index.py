@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-__all__ = ["Index", "as_slots", "is_coordinates", "is_single", "last_of_duplicates"]
+__all__ = ["Index", "as_slots", "is_coordinates", "is_key", "is_single", "last_of_duplicates"]
 
 Index: TypeAlias = Any
 """An int, slice, range, list, int64 tensor or array, or a bool mask; for storages with `ndim` > 1 also a tuple of coordinates."""
@@ -29,6 +29,13 @@ def is_coordinates(index: Index, ndim: int) -> bool:
         return False
     stacked = isinstance(index, Tensor) and index.ndim == 2 and index.shape[1] == ndim and index.dtype != torch.bool
     return stacked or isinstance(index, tuple)
+
+
+def is_key(index: Index) -> bool:
+    """Whether `index` is the name of an entry, nested or not."""
+    return isinstance(index, str) or (
+        isinstance(index, tuple) and bool(index) and all(isinstance(i, str) for i in index)
+    )
 
 
 def as_slots(index: Index, size: int) -> Tensor:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import threading
+from concurrent.futures import Future
 from typing import Any
 
 import torch
@@ -10,21 +10,17 @@ from torch import Tensor
 
 from replay_service.buffer.conditional import live_records, update_if_present
 from replay_service.buffer.index import Index
+from replay_service.buffer.local_service import finished
+from replay_service.buffer.parts import BufferParts
 from replay_service.buffer.priorities import checked_priorities
-from replay_service.buffer.samplers.base import Sampler
-from replay_service.buffer.storages.base import Storage
 from replay_service.records import ConditionalUpdateResult, UpdateResult
 from replay_service.specs import Key
 
 __all__ = ["LateWrites"]
 
 
-class LateWrites:
+class LateWrites(BufferParts):
     """The calls of a buffer that come back to drawn records; each under the buffer's lock."""
-
-    lock: threading.RLock
-    _storage: Storage
-    _sampler: Sampler
 
     def update_priority(self, index: Index, priority: Any, *, generation: Tensor | None = None) -> UpdateResult:
         """Sets the priorities of records.
@@ -76,7 +72,8 @@ class LateWrites:
 
         Raises:
             LayoutError: an entry of `patch` is not stored, or differs in dtype or row shape. Nothing was written.
-            ValueError: no generations are tracked; `version` without `version_key` or the other way round; lengths differ.
+            ValueError: no generations are tracked; `version` without `version_key` or the other way round; lengths differ; a version that
+                the column cannot store exactly.
         """
         with self.lock:
             result, changed = update_if_present(
@@ -84,3 +81,7 @@ class LateWrites:
             )
             self._sampler.mark_update(changed, storage=self._storage)
         return result
+
+    def submit_update_if_present(self, **update: Any) -> Future[ConditionalUpdateResult]:
+        """As `update_if_present`, as a future: here it ran already, and `result()` gives or raises what came of it."""
+        return finished(self.update_if_present, **update)

@@ -1,4 +1,4 @@
-"""What a buffer is made of: storage, sampler, writer, the lock around them, and their common state."""
+"""What a buffer is made of: storage, sampler and writer, connected to each other, and the settings they share."""
 
 from __future__ import annotations
 
@@ -7,9 +7,8 @@ from contextlib import AbstractContextManager
 from typing import Any
 
 import torch
-from torch import Tensor
 
-from replay_service.buffer.assembly import batch_size_of, make_sampler, make_storage, make_writer
+from replay_service.buffer.assembly import make_sampler, make_storage, make_writer
 from replay_service.buffer.samplers.base import Sampler
 from replay_service.buffer.storages.base import Storage
 from replay_service.buffer.writers.base import Writer
@@ -18,40 +17,36 @@ __all__ = ["BufferParts"]
 
 
 class BufferParts:
-    """Holds the parts of a buffer, exchanges them, and saves and restores their state.
+    """Connects the parts of a buffer and exchanges them.
 
     Args:
-        storage, sampler, writer: instances, classes or factories; None for the defaults.
-        batch_size: default size of a sample.
-        dim_extend: the dimension of a batch that is time; None for the last one that names records (`storage.ndim - 1`).
+        storage, sampler, writer: the parts.
         generator: the random generator; None seeds a new one.
-        collate_fn: makes a batch of what the storage gave.
+        dim_extend: the dimension of a batch that is time; None for the last one that names records (`storage.ndim - 1`).
 
     Attributes:
-        lock: held by every call that reads or writes records.
+        lock: held by every call that reads or writes records; the storage's, so that buffers that share one exclude each other.
     """
+
+    lock: AbstractContextManager[Any]
+    _collate_fn: Callable[[Any], Any] | None
+    _batch_size: int | None
+    _dim_extend: int
 
     def __init__(
         self,
-        storage: Any,
-        sampler: Any,
-        writer: Any,
-        *,
-        batch_size: int | None,
-        dim_extend: int | None,
+        storage: Storage,
+        sampler: Sampler,
+        writer: Writer,
         generator: torch.Generator | None,
-        collate_fn: Callable[[Any], Any] | None,
+        dim_extend: int | None,
     ) -> None:
-        self._batch_size = None if batch_size is None else batch_size_of(batch_size)
-        self._collate_fn = collate_fn
-        self._storage = make_storage(storage)
-        self._sampler = make_sampler(sampler)
-        self._writer = self._default_writer() if writer is None else make_writer(writer)
+        self._storage = storage
+        self._sampler = sampler
+        self._writer = writer
         self._given_dim_extend = None if dim_extend is None else _dimension(dim_extend)
-        self._adopt_storage(generator or _seeded())
+        self._adopt_storage(generator)
         self._tell_sampler()
-
-    # -- parts ------------------------------------------------------------------------------------------------------
 
     @property
     def storage(self) -> Storage:
@@ -68,18 +63,33 @@ class BufferParts:
         """The writer."""
         return self._writer
 
+    @property
+    def batch_size(self) -> int | None:
+        """Default size of a sample."""
+        return self._batch_size
+
+    @property
+    def write_count(self) -> int:
+        """Records written so far, overwritten ones included."""
+        return self._writer.write_count
+
+    def __len__(self) -> int:
+        return len(self._storage)
+
+    # -- exchanging parts -------------------------------------------------------------------------------------------
+
     def set_storage(self, storage: Storage, collate_fn: Callable[[Any], Any] | None = None) -> Storage:
-        """Exchanges the storage, and `collate_fn` with it; sampler and writer start over on what it holds.
+        """Exchanges the storage, and `collate_fn` with it; sampler and writer start over on what the new one holds.
 
         Returns:
             the previous storage.
         """
-        made = make_storage(storage)
-        previous, generator = self._storage, self._storage.generator
+        made, previous = make_storage(storage), self._storage
         with previous.lock, made.lock:
+            previous.detach(self)
             self._storage, self._collate_fn = made, collate_fn
             self._writer.empty()
-            self._adopt_storage(generator or _seeded())
+            self._adopt_storage(previous.generator)
             self._sampler.empty()
             self._tell_sampler()
         return previous
@@ -103,11 +113,6 @@ class BufferParts:
     # -- settings ---------------------------------------------------------------------------------------------------
 
     @property
-    def batch_size(self) -> int | None:
-        """Default size of a sample."""
-        return self._batch_size
-
-    @property
     def dim_extend(self) -> int:
         """The dimension of a batch that is time: 0, or with lanes the last of those that name records (`[lanes, time]`)."""
         return self._dim_extend
@@ -116,102 +121,47 @@ class BufferParts:
     def dim_extend(self, value: int) -> None:
         wanted = _dimension(value)
         with self.lock:
-            if wanted != self._dim_extend and self._storage.leaves() is not None:
+            if wanted != self._dim_extend and len(self._storage):
                 raise RuntimeError(
-                    f"dim_extend ({wanted}) must be set before the first record; it is {self._dim_extend}"
+                    f"dim_extend ({wanted}) must be set before the first record; got a buffer that has some"
                 )
             self._dim_extend = self._given_dim_extend = wanted
 
     def set_rng(self, generator: torch.Generator) -> None:
-        """Makes `generator` the source of all random numbers of this buffer."""
+        """Makes `generator` the source of all random numbers of this buffer.
+
+        Raises:
+            TypeError: it is no `torch.Generator`.
+        """
         if not isinstance(generator, torch.Generator):
             raise TypeError(f"generator must be a torch.Generator; got {type(generator).__name__}")
         self._storage.generator = generator
 
-    def synchronize(self) -> None:
-        """Waits for what was submitted; here every call is over when it returns."""
-
-    # -- counts -----------------------------------------------------------------------------------------------------
-
-    @property
-    def write_count(self) -> int:
-        """Records written so far, overwritten ones included."""
-        return self._writer.write_count
-
-    def __len__(self) -> int:
-        return len(self._storage)
-
-    def stats(self) -> dict[str, Any]:
-        """A snapshot: size, write_count, prefetch_queue_size, initialized, capacity, utilization. Waits for nobody."""
-        size, capacity = len(self._storage), self._storage.max_size
-        return {
-            "size": size,
-            "write_count": self.write_count,
-            "prefetch_queue_size": 0,
-            "initialized": True,
-            "capacity": capacity,
-            "utilization": size / capacity,
-        }
-
-    # -- state ------------------------------------------------------------------------------------------------------
-
-    def state_dict(self) -> dict[str, Any]:
-        """Copies of everything that the next draws and writes depend on."""
-        with self.lock:
-            generator = self._storage.generator
-            return {
-                "storage": self._storage.state_dict(),
-                "sampler": self._sampler.state_dict(),
-                "writer": self._writer.state_dict(),
-                "generator": None if generator is None else generator.get_state(),
-                "batch_size": self._batch_size,
-            }
-
-    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Takes a state over, by copy; parts and `batch_size` stay this buffer's own.
-
-        Raises:
-            KeyError: a part of the state is missing. Nothing was loaded.
-            LayoutError: the saved records do not fit the storage. Nothing was loaded.
-        """
-        storage, writer, sampler = (state_dict[name] for name in ("storage", "writer", "sampler"))
-        with self.lock:
-            self._storage.load_state_dict(storage)
-            self._writer.load_state_dict(writer)
-            self._sampler.load_state_dict(sampler)
-            if self._storage.generator is not None and state_dict.get("generator") is not None:
-                self._storage.generator.set_state(state_dict["generator"])
-
     # -- inner ------------------------------------------------------------------------------------------------------
 
     def mark_update(self, index: Any) -> None:
-        """Tells the sampler that records were changed in place."""
+        """Tells the sampler that records were changed in place (default priorities again, moved episode ends)."""
         with self.lock:
             self._sampler.mark_update(self._storage.flat_slots(index), storage=self._storage)
 
-    def _default_writer(self) -> Writer:
-        return make_writer(None)
-
-    def _adopt_storage(self, generator: torch.Generator) -> None:
+    def _adopt_storage(self, generator: torch.Generator | None) -> None:
         """Connects a storage that is new to this buffer."""
         storage = self._storage
-        self.lock: AbstractContextManager[Any] = storage.lock
+        self.lock = storage.lock
         self._dim_extend = storage.ndim - 1 if self._given_dim_extend is None else self._given_dim_extend
         self._writer.register_storage(storage)
         storage.attach(self)
-        self.set_rng(generator)
+        self.set_rng(_seeded() if generator is None else generator)
 
     def _tell_sampler(self) -> None:
+        """Announces what the storage holds already."""
         if len(self._storage):
-            self._sampler.extend(self._all_records())
-
-    def _all_records(self) -> Tensor:
-        return torch.arange(len(self._storage))
+            self._sampler.extend(torch.arange(len(self._storage)))
 
 
 def _dimension(value: Any) -> int:
     if isinstance(value, bool) or not isinstance(value, int):
-        raise TypeError(f"dim_extend ({value!r}) must be an integer")
+        raise TypeError(f"dim_extend ({value!r}) must be an integer; got {type(value).__name__}")
     if value < 0:
         raise ValueError(f"dim_extend ({value}) must not be negative")
     return value

@@ -2,36 +2,44 @@
 
 from __future__ import annotations
 
-import threading
-from collections.abc import Callable
 from typing import Any
 
 from replay_service.buffer.access import first_slots, update_records, write_column, write_first
-from replay_service.buffer.index import Index
-from replay_service.buffer.samplers.base import Sampler
-from replay_service.buffer.storages.base import Storage
+from replay_service.buffer.index import Index, is_coordinates, is_key, is_single
+from replay_service.buffer.parts import BufferParts
 from replay_service.buffer.storages.list import stacked
+from replay_service.buffer.time_axis import swapped
 from replay_service.specs import Key
 
 __all__ = ["RecordAccess"]
 
 
-class RecordAccess:
-    """Reads and writes of records in place; each under the buffer's lock, and told to the sampler."""
+class RecordAccess(BufferParts):
+    """Reads and writes of records in place; each under the buffer's lock, and told to the sampler.
 
-    lock: threading.RLock
-    _storage: Storage
-    _sampler: Sampler
-    _collate_fn: Callable[[Any], Any] | None
+    Integers and slices name slots; a tuple or an `[n, ndim]` tensor of coordinates names single records of a storage with lanes. Batches
+    of whole slots have time where the buffer takes it (`dim_extend`).
+    """
 
     def __getitem__(self, index: Index) -> Any:
-        """The records at `index` as copies; `IndexError` outside what is filled."""
+        """The records at `index` as copies, or, for the name of an entry, that entry of all records.
+
+        Raises:
+            IndexError: outside what is filled.
+        """
+        if is_key(index):
+            return self[:][index]
         with self.lock:
             data = self._storage.get(index)
-        return (self._collate_fn or stacked)(data) if isinstance(data, list) else data
+        if is_single(index):
+            return data
+        if not self._storage.columnar:
+            data = (self._collate_fn or stacked)(data)
+        return swapped(data, self._dim_of(index))
 
     def __setitem__(self, index: Index, data: Any) -> None:
         """Overwrites filled records in place; with `[:]`, entries that are not stored yet become new columns."""
+        data = swapped(data, self._dim_of(index))
         with self.lock:
             if isinstance(index, slice) and index == slice(None):
                 write_first(self._storage, data, None)
@@ -46,27 +54,33 @@ class RecordAccess:
 
     def write_all(self, data: Any, end: int | None = None) -> None:
         """Overwrites the leading `end` slots (all for None); entries that are not stored yet become new columns."""
+        data = swapped(data, self._dim_extend)
         with self.lock:
             self.mark_update(write_first(self._storage, data, end))
 
-    def set_at_(self, key: str | Key, value: Any, index: Index) -> None:
-        """Writes `value` into the entry `key` of the records at `index`."""
+    def set_at_(self, key: str | Key, value: Any, index: Index) -> Any:
+        """Writes `value` into the entry `key` of the records at `index`: one row each, or one for all. Returns the buffer."""
         with self.lock:
-            self._sampler.mark_update(write_column(self._storage, key, value, index), storage=self._storage)
+            written = write_column(self._storage, key, value, index, self._dim_of(index))
+            self._sampler.mark_update(written, storage=self._storage)
+        return self
 
-    def set_(self, key: str | Key, value: Any) -> None:
-        """Writes `value` into the entry `key` of all records."""
-        self.set_at_(key, value, slice(None))
+    def set_(self, key: str | Key, value: Any) -> Any:
+        """Writes `value` into the entry `key` of all records. Returns the buffer."""
+        return self.set_at_(key, value, slice(None))
 
     def update_(
         self, input_dict_or_td: Any, clone: bool = False, *, keys_to_update: list[str | Key] | None = None
-    ) -> None:
-        """Overwrites the stored entries that the data `[len(self), …]` names; only `keys_to_update`, if given."""
+    ) -> Any:
+        """Overwrites the stored entries that the data, shaped as `rb[:]`, names (only `keys_to_update`, if given). Returns the buffer."""
         keys = None if keys_to_update is None else [(k,) if isinstance(k, str) else tuple(k) for k in keys_to_update]
+        data = swapped(input_dict_or_td, self._dim_extend)
         with self.lock:
-            self._sampler.mark_update(update_records(self._storage, input_dict_or_td, keys), storage=self._storage)
+            self._sampler.mark_update(update_records(self._storage, data, keys), storage=self._storage)
+        return self
 
-    def mark_update(self, index: Index) -> None:
-        """Tells the sampler that records were changed in place (new records' default priority, moved episode ends)."""
-        with self.lock:
-            self._sampler.mark_update(self._storage.flat_slots(index), storage=self._storage)
+    def _dim_of(self, index: Index) -> int:
+        """The dimension of time in a batch that `index` selects: none in single slots and in records named by coordinates."""
+        if self._dim_extend == 0 or is_coordinates(index, self._storage.ndim) or is_single(index):
+            return 0
+        return self._dim_extend

@@ -2,26 +2,24 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Iterator
+from concurrent.futures import Future
 from dataclasses import dataclass
 from typing import Any
 
 import torch
-from tensordict import is_tensor_collection
+from tensordict import TensorDictBase
 from torch import Tensor
 
 from replay_service.arena import Arena
 from replay_service.buffer.assembly import batch_size_of, make_sampler, make_storage, make_writer
 from replay_service.buffer.backends import DIRECT, hosted
 from replay_service.buffer.late_writes import LateWrites
-from replay_service.buffer.local_service import LocalService
+from replay_service.buffer.local_service import LocalService, finished
 from replay_service.buffer.record_access import RecordAccess
-from replay_service.buffer.samplers.base import Sampler
 from replay_service.buffer.state import BufferState
-from replay_service.buffer.storages.base import Storage
-from replay_service.buffer.storages.lazy_tensor import LazyTensorStorage
 from replay_service.buffer.storages.list import stacked
+from replay_service.buffer.time_axis import swapped
 from replay_service.buffer.writers.base import Writer
 from replay_service.info import merge_info
 from replay_service.payload import payload_bytes, views
@@ -53,7 +51,7 @@ class ReplayBuffer(RecordAccess, LateWrites, BufferState, LocalService):
         prefetch: batches drawn ahead by as many threads.
         transform, transform_factory: what records go through on their way in and out.
         batch_size: default size of a sample.
-        dim_extend: the dimension of a batch that is time; 0, or 1 for storages with lanes.
+        dim_extend: the dimension of a batch that is time; None: 0, or with lanes the last that names records (`storage.ndim - 1`).
         checkpointer: how the storage is written by `dumps`.
         generator: the random generator; None seeds a new one.
         consume_after_n_samples: records leave the sampleable set after so many draws.
@@ -102,51 +100,17 @@ class ReplayBuffer(RecordAccess, LateWrites, BufferState, LocalService):
         transport: str = "auto",
         transport_options: dict[str, Any] | None = None,
     ) -> None:
-        self.lock = threading.RLock()
+        super().__init__(
+            make_storage(storage),
+            make_sampler(sampler),
+            self._default_writer() if writer is None else make_writer(writer),
+            generator,
+            dim_extend,
+        )
         self._batch_size = None if batch_size is None else batch_size_of(batch_size)
         self._collate_fn = collate_fn
         self._sample_unit = sample_unit
         self._arena = Arena()
-        self._storage = make_storage(storage)
-        self._sampler = make_sampler(sampler)
-        self._writer = self._default_writer() if writer is None else make_writer(writer)
-        self._dim_extend = dim_extend
-        self._writer.register_storage(self._storage)
-        self._storage.attach(self)
-        self.set_rng(generator if generator is not None else _seeded())
-        if len(self._storage):
-            self._sampler.extend(torch.arange(len(self._storage)))
-
-    # -- parts ------------------------------------------------------------------------------------------------------
-
-    @property
-    def storage(self) -> Storage:
-        """The storage."""
-        return self._storage
-
-    @property
-    def sampler(self) -> Sampler:
-        """The sampler."""
-        return self._sampler
-
-    @property
-    def writer(self) -> Writer:
-        """The writer."""
-        return self._writer
-
-    @property
-    def batch_size(self) -> int | None:
-        """Default size of a sample."""
-        return self._batch_size
-
-    @property
-    def write_count(self) -> int:
-        """Records written so far, overwritten ones included."""
-        return self._writer.write_count
-
-    def __len__(self) -> int:
-        with self.lock:
-            return len(self._storage)
 
     # -- writing ----------------------------------------------------------------------------------------------------
 
@@ -165,12 +129,16 @@ class ReplayBuffer(RecordAccess, LateWrites, BufferState, LocalService):
             LayoutError: a key is missing or extra, a dtype or row shape differs, or leaves disagree in their number of rows.
         """
         with self.lock:
-            batch = self._storage.prepare(self._incoming(data))
+            batch = self._storage.prepare(swapped(self._incoming(data), self._dim_extend))
             if len(batch) == 0:
                 return self._writer.extend(batch)
             index = self._writer.extend(batch)
             self._announce(index)
         return index
+
+    def submit_extend(self, data: Any) -> Future[Tensor]:
+        """As `extend`, as a future: here it ran already, and `result()` gives or raises what came of it."""
+        return finished(self.extend, data)
 
     def add(self, data: Any) -> int | Tensor:
         """Appends one record (no leading dimension) and returns its slot.
@@ -213,6 +181,10 @@ class ReplayBuffer(RecordAccess, LateWrites, BufferState, LocalService):
         data = self.finish(data, pick.info)
         return (data, pick.info) if return_info else data
 
+    def submit_sample(self, batch_size: int | None = None) -> Future[Any]:
+        """As `sample`, as a future: here it was drawn already."""
+        return finished(self.sample, batch_size)
+
     def pick(self, batch_size: int | None = None) -> Pick:
         """Draws record numbers without reading them; the caller holds `lock` until it has read them."""
         size = self._sample_size(batch_size)
@@ -231,7 +203,7 @@ class ReplayBuffer(RecordAccess, LateWrites, BufferState, LocalService):
 
     def takes_rows(self) -> bool:
         """Whether `extend` may be handed `Rows`: a columnar storage, and nothing that wants to see the data first."""
-        return isinstance(self._storage, LazyTensorStorage)
+        return self._storage.columnar
 
     def never_dense(self) -> bool:
         """Whether no sample can be dense tensors, as far as one can tell without drawing."""
@@ -239,11 +211,11 @@ class ReplayBuffer(RecordAccess, LateWrites, BufferState, LocalService):
 
     def finish(self, data: Any, info: dict[str, Any]) -> Any:
         """Makes a batch of the records that were read: info entries, collation."""
-        if isinstance(data, list):
+        if not self._storage.columnar:
             data = (self._collate_fn or stacked)(data)
         elif self._collate_fn is not None:
             data = self._collate_fn(data)
-        if self.merges_info and is_tensor_collection(data):
+        if self.merges_info and isinstance(data, TensorDictBase):
             merge_info(data, info)
         return data
 
@@ -262,14 +234,6 @@ class ReplayBuffer(RecordAccess, LateWrites, BufferState, LocalService):
             yield self.sample()
             if self._sampler.ran_out:
                 return
-
-    # -- settings ---------------------------------------------------------------------------------------------------
-
-    def set_rng(self, generator: torch.Generator) -> None:
-        """Makes `generator` the source of all random numbers of this buffer."""
-        if not isinstance(generator, torch.Generator):
-            raise TypeError(f"generator must be a torch.Generator; got {type(generator).__name__}")
-        self._storage.generator = generator
 
     def __repr__(self) -> str:
         parts = ", ".join(type(part).__name__ for part in (self._storage, self._sampler, self._writer))
@@ -311,9 +275,3 @@ class ReplayBuffer(RecordAccess, LateWrites, BufferState, LocalService):
         outs = views(self._arena.take(payload_bytes(leaves, rows)), leaves, rows)
         self._storage.read_into(records, outs)
         return build(spec, outs, (rows,))
-
-
-def _seeded() -> torch.Generator:
-    generator = torch.Generator()
-    generator.seed()
-    return generator

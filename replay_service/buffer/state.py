@@ -2,24 +2,15 @@
 
 from __future__ import annotations
 
-import threading
 from typing import Any
 
-from replay_service.buffer.samplers.base import Sampler
-from replay_service.buffer.storages.base import Storage
-from replay_service.buffer.writers.base import Writer
+from replay_service.buffer.parts import BufferParts
 
 __all__ = ["BufferState"]
 
 
-class BufferState:
-    """Saving, loading and describing a buffer; each under its lock."""
-
-    lock: threading.RLock
-    _storage: Storage
-    _sampler: Sampler
-    _writer: Writer
-    _batch_size: int | None
+class BufferState(BufferParts):
+    """Saving, loading and describing a buffer."""
 
     def state_dict(self) -> dict[str, Any]:
         """Copies of everything that the next draws and writes depend on."""
@@ -34,23 +25,31 @@ class BufferState:
             }
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Takes a state over, by copy."""
+        """Takes a state over, by copy; the parts and `batch_size` stay this buffer's own.
+
+        Raises:
+            KeyError: a part of the state is missing. Nothing was loaded.
+            LayoutError: the saved records do not fit the storage. Nothing was loaded.
+        """
+        storage, writer, sampler = (state_dict[part] for part in ("storage", "writer", "sampler"))
         with self.lock:
-            self._storage.load_state_dict(state_dict["storage"])
-            self._writer.load_state_dict(state_dict["writer"])
-            self._sampler.load_state_dict(state_dict["sampler"])
-            if self._storage.generator is not None and state_dict["generator"] is not None:
+            self._storage.load_state_dict(storage)
+            self._writer.load_state_dict(writer)
+            self._sampler.load_state_dict(sampler)
+            if self._storage.generator is not None and state_dict.get("generator") is not None:
                 self._storage.generator.set_state(state_dict["generator"])
 
     def stats(self) -> dict[str, Any]:
-        """A snapshot: size, write_count, prefetch_queue_size, initialized, capacity, utilization."""
-        with self.lock:
-            size, capacity = len(self._storage), self._storage.max_size
-            return {
-                "size": size,
-                "write_count": self._writer.write_count,
-                "prefetch_queue_size": 0,
-                "initialized": True,
-                "capacity": capacity,
-                "utilization": size / capacity,
-            }
+        """A snapshot: size, write_count, prefetch_queue_size, initialized, capacity, utilization. Waits for no other call."""
+        size, capacity = len(self._storage), self._storage.max_size
+        return {
+            "size": size,
+            "write_count": self._writer.write_count,
+            "prefetch_queue_size": 0,
+            "initialized": True,
+            "capacity": capacity,
+            "utilization": size / capacity,
+        }
+
+    def synchronize(self) -> None:
+        """Waits for what was submitted: nothing, every call here is over when it returns."""

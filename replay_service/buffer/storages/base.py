@@ -31,7 +31,8 @@ class Batch(Protocol):
 class WriteListener(Protocol):
     """Somebody who wants to know of records that were changed in place."""
 
-    def mark_update(self, index: Index) -> None: ...
+    def mark_update(self, index: Index) -> None:
+        """Is told of the records at `index`."""
 
 
 class Storage(ABC):
@@ -199,8 +200,12 @@ class Storage(ABC):
 
     def attach(self, buffer: WriteListener) -> None:
         """Lets `buffer.mark_update(index)` know of records written through `storage[index] = data`."""
-        if buffer not in self._listeners:
+        if not any(listener is buffer for listener in self._listeners):
             self._listeners.append(buffer)
+
+    def detach(self, buffer: WriteListener) -> None:
+        """Forgets a buffer that was attached."""
+        self._listeners = [listener for listener in self._listeners if listener is not buffer]
 
     # -- persistence ------------------------------------------------------------------------------------------------
 
