@@ -17,8 +17,7 @@ __all__ = ["decode_records", "decode_sample"]
 def decode_sample(reply: Message, return_info: bool) -> Any:
     """The sampled data, or `(data, info)`."""
     if reply.objects is not None:
-        data, info = reply.objects
-        return (data, info) if return_info else data
+        return reply.objects if return_info else reply.objects[0]
     rows = reply.records()
     data = rows.build()
     info: dict[str, Any] = {}

@@ -37,7 +37,8 @@ class EnvironmentStep:
     @property
     def done(self) -> np.ndarray:
         """bool `[N]`: the episode is over, for whichever reason."""
-        return np.logical_or(self.terminated, self.truncated)
+        over: np.ndarray = np.logical_or(self.terminated, self.truncated)
+        return over
 
 
 class VectorEnvironments:
@@ -67,7 +68,8 @@ class VectorEnvironments:
         """
         seeds = list(seed) if isinstance(seed, Sequence) else seed
         options = None if mask is None else {"reset_mask": mask}
-        observation, _ = self._vector.reset(seed=seeds, options=options)
+        seeded: Any = seeds  # gymnasium takes a list with gaps, its annotation does not
+        observation: Observation = self._vector.reset(seed=seeded, options=options)[0]
         return observation
 
     def step(self, action: np.ndarray) -> EnvironmentStep:

@@ -15,6 +15,7 @@ from torch import Tensor
 
 from clients.decoding import decode_records, decode_sample
 from clients.futures import Future
+from clients.joining import join_ray
 from clients.requests import extend_request, index_of, records_request, sample_request
 from replay_service.errors import ClosedError, LayoutError, ServiceUnavailableError
 from replay_service.records import ConditionalUpdateResult, ServiceAddress, UpdateResult
@@ -142,7 +143,10 @@ class ReplayClient:
         statics: dict[str, Any] = {"spec": rows.spec}
         if version_key is not None:
             statics["version_key"] = [version_key] if isinstance(version_key, str) else list(version_key)
-        entries = [(("index",), index_of(index)), (("generation",), torch.as_tensor(generation).reshape(-1))]
+        entries: list[tuple[Key, Tensor]] = [
+            (("index",), index_of(index)),
+            (("generation",), torch.as_tensor(generation).reshape(-1)),
+        ]
         if version is not None:
             entries.append((("version",), torch.as_tensor(version).reshape(-1)))
         entries += [(("patch", *key), tensor) for key, tensor in zip(rows.keys, rows.tensors, strict=True)]
@@ -300,14 +304,11 @@ def connect(
     Raises:
         ServiceUnavailableError: Ray cannot be reached, or no service has that name.
     """
-    if not ray.is_initialized():
-        try:
-            ray.init(address=address or "auto", log_to_driver=False)
-        except (ConnectionError, RuntimeError, TimeoutError) as error:
-            raise ServiceUnavailableError(f"Ray ({address or 'auto'}) must be reachable; {error}") from error
+    join_ray(address)
     try:
         actor = ray.get_actor(name, namespace=namespace)
-        known = ray.get(actor.describe.remote(), timeout=timeout or 30.0)
+        answer: Any = actor.describe.remote()
+        known: dict[str, Any] = ray.get(answer, timeout=timeout or 30.0)
     except (ValueError, RayError) as error:
         raise ServiceUnavailableError(
             f"name ({name!r}) must be that of a running service in namespace {namespace!r}"

@@ -40,7 +40,7 @@ def _space_leaves(space: Space[Any], path: _Path) -> dict[_Path, tuple[tuple[int
             leaves.update(_space_leaves(inner, (*path, name)))
         return leaves
     if isinstance(space, spaces.Box | spaces.Discrete | spaces.MultiBinary | spaces.MultiDiscrete):
-        return {path: (tuple(space.shape), np.dtype(space.dtype))}
+        return {path: (tuple(space.shape or ()), np.dtype(space.dtype))}
     raise TypeError(
         f"{'.'.join(path)} ({type(space).__name__}) must be a Box, Discrete, MultiBinary, MultiDiscrete or Dict space, "
         "so that each row has one shape"
@@ -123,7 +123,7 @@ class TransitionBlock:
         t, columns = self._used, self._columns
         for path in self._observation_leaves:
             columns[path][:, t] = _at(observation, path[1:])
-            columns["next", *path][:, t] = _at(step.next_observation, path[1:])
+            columns[("next", *path)][:, t] = _at(step.next_observation, path[1:])
         columns["action",][:, t] = action
         columns["next", "reward"][:, t, 0] = step.reward
         columns["next", "done"][:, t, 0] = step.done

@@ -14,7 +14,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-import psutil  # type: ignore[import-untyped]
+import psutil
 
 from deploy.connection import accepts, own_ip, require_ray
 from deploy.errors import DeployError

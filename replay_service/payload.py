@@ -7,6 +7,7 @@ received already is the batch.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import torch
@@ -18,7 +19,7 @@ from replay_service.structure import Leaf
 
 __all__ = ["payload_bytes", "view_leaf", "views"]
 
-NUMPY_DTYPES: dict[torch.dtype, np.dtype[np.generic]] = {
+NUMPY_DTYPES: dict[torch.dtype, np.dtype[Any]] = {
     torch.bool: np.dtype(np.bool_),
     torch.uint8: np.dtype(np.uint8),
     torch.uint16: np.dtype(np.uint16),
@@ -34,7 +35,12 @@ NUMPY_DTYPES: dict[torch.dtype, np.dtype[np.generic]] = {
     torch.complex64: np.dtype(np.complex64),
     torch.complex128: np.dtype(np.complex128),
 }
-CARRIERS = {1: np.dtype(np.uint8), 2: np.dtype(np.int16), 4: np.dtype(np.int32), 8: np.dtype(np.int64)}
+CARRIERS: dict[int, np.dtype[Any]] = {
+    1: np.dtype(np.uint8),
+    2: np.dtype(np.int16),
+    4: np.dtype(np.int32),
+    8: np.dtype(np.int64),
+}
 
 
 def payload_bytes(leaves: Sequence[Leaf], rows: int) -> int:
@@ -44,7 +50,7 @@ def payload_bytes(leaves: Sequence[Leaf], rows: int) -> int:
 
 def view_leaf(flat: NDArray[np.uint8], dtype: torch.dtype, size: tuple[int, ...], offset: int) -> Tensor:
     """A tensor of that dtype and size over the bytes of `flat` from `offset` on; it keeps the buffer alive."""
-    known = NUMPY_DTYPES.get(dtype)
+    known: np.dtype[Any] | None = NUMPY_DTYPES.get(dtype)
     if known is not None:
         return torch.from_numpy(np.ndarray(size, known, flat, offset))
     # bfloat16, float8: NumPy carries their bits as integers

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 import sys
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
@@ -157,7 +157,7 @@ def build(spec: Spec, tensors: Iterable[Tensor], batch: Sequence[int]) -> Any:
 
 
 def _walk_tensordict(data: TensorDictBase, prefix: Key, keys: list[Key], tensors: list[Tensor]) -> Spec:
-    parts = []
+    parts: list[tuple[str, Spec]] = []
     for name, value in data.items():
         key = (*prefix, name)
         if type(value) is Tensor and value.layout is STRIDED:
@@ -180,7 +180,8 @@ def _walk(data: Any, prefix: Key, keys: list[Key], tensors: list[Tensor]) -> Spe
         raise _not_dense(prefix, data)
     if is_tensorclass(data):
         spec = _walk_tensordict(data, prefix, keys, tensors)
-        return ("tc", spec[1], _class_path(type(data)), spec[2])
+        kind: Any = type(data)
+        return ("tc", spec[1], _class_path(kind), spec[2])
     if is_tensor_collection(data):
         return _walk_tensordict(data, prefix, keys, tensors)
     if isinstance(data, dict):
@@ -190,7 +191,8 @@ def _walk(data: Any, prefix: Key, keys: list[Key], tensors: list[Tensor]) -> Spe
         return ("dict", _walk_parts(data.items(), prefix, keys, tensors))
     if isinstance(data, tuple) and hasattr(data, "_fields"):
         parts = _walk_parts(zip(data._fields, data, strict=True), prefix, keys, tensors)
-        return ("nt", _class_path(type(data)), parts)
+        named: Any = type(data)
+        return ("nt", _class_path(named), parts)
     if isinstance(data, tuple | list):
         kind = "tuple" if isinstance(data, tuple) else "list"
         return (kind, _walk_parts(((str(place), value) for place, value in enumerate(data)), prefix, keys, tensors))
@@ -213,7 +215,7 @@ def _shown(key: Key) -> str:
 
 
 def _build(spec: Spec, tensors: Iterator[Tensor], batch: tuple[int, ...]) -> Any:
-    if spec == "t":
+    if isinstance(spec, str):
         return next(tensors)
     kind = spec[0]
     if kind in ("td", "tc"):
@@ -236,13 +238,13 @@ def _build(spec: Spec, tensors: Iterator[Tensor], batch: tuple[int, ...]) -> Any
 
 
 @lru_cache(maxsize=256)
-def _class_path(kind: type) -> str:
+def _class_path(kind: Hashable) -> str:
     """`module:Class`, from which the class can be found again.
 
     Raises:
         LayoutError: it cannot: a class made inside a function.
     """
-    path = f"{kind.__module__}:{kind.__qualname__}"
+    path = f"{kind.__module__}:{getattr(kind, '__qualname__', '')}"
     if _class_named(path) is not kind:
         raise LayoutError(
             f"data ({path}) must be of a class at the top level of its module, so that it can be made again"

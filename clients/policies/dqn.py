@@ -9,11 +9,13 @@ from __future__ import annotations
 
 import copy
 import itertools
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import torch
+from gymnasium import Space, spaces
 from tensordict import TensorDict, TensorDictBase
 from torch import Tensor, nn
 from torch.nn import functional
@@ -94,7 +96,7 @@ class DQNPolicy(Policy):
         *,
         gamma: float = 0.99,
         learning_rate: float = 1e-3,
-        tau: float = 0.005,
+        tau: float = 0.03,
         grad_norm: float = 10.0,
         generator: torch.Generator | None = None,
     ) -> None:
@@ -111,6 +113,30 @@ class DQNPolicy(Policy):
         self._online_parameters = list(network.parameters())
         self._target_parameters = list(self._target.parameters())
         self._optimizer = torch.optim.Adam(self._online_parameters, lr=learning_rate, fused=True)
+
+    @classmethod
+    def for_spaces(
+        cls,
+        observation_space: Space[Any],
+        action_space: Space[Any],
+        *,
+        hidden: Sequence[int] = (128, 128),
+        seed: int = 0,
+        **settings: Any,
+    ) -> DQNPolicy:
+        """A policy whose `QNetwork` fits the spaces; equal seeds give equal weights. settings: as in the constructor.
+
+        Raises TypeError unless observations are a Box and actions are Discrete.
+        """
+        if not isinstance(observation_space, spaces.Box):
+            raise TypeError(
+                f"observation_space ({observation_space}) must be a Box; got {type(observation_space).__name__}"
+            )
+        if not isinstance(action_space, spaces.Discrete) or action_space.start != 0:
+            raise TypeError(f"action_space ({action_space}) must be Discrete and start at 0; got {action_space}")
+        generator = torch.Generator().manual_seed(seed)
+        network = QNetwork(math.prod(observation_space.shape), int(action_space.n), hidden=hidden, generator=generator)
+        return cls(network, generator=generator, **settings)
 
     @property
     def epsilon(self) -> float:
@@ -155,7 +181,8 @@ class DQNPolicy(Policy):
         nn.utils.clip_grad_norm_(self._online_parameters, self._grad_norm)
         self._optimizer.step()
         with torch.no_grad():
-            torch._foreach_lerp_(self._target_parameters, self._online_parameters, self._tau)
+            for target_parameter, parameter in zip(self._target_parameters, self._online_parameters, strict=True):
+                target_parameter.lerp_(parameter, self._tau)
             batch["td_error"] = (value - target).abs().detach().to(batch["action"].device)
         return {"loss": float(loss.detach()), "value": float(value.detach().mean())}
 
@@ -166,4 +193,5 @@ class DQNPolicy(Policy):
         next_value = self._target(next_observation).gather(-1, best).squeeze(-1)
         goes_on = (~batch["next", "terminated"].to(device).reshape(next_value.shape)).to(next_value.dtype)
         reward: Tensor = batch["next", "reward"].to(device).reshape(next_value.shape)
-        return reward + self._gamma * goes_on * next_value
+        target: Tensor = reward + self._gamma * goes_on * next_value
+        return target

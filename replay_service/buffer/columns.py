@@ -27,11 +27,11 @@ CARRIERS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
 def numpy_view(tensor: Tensor) -> NDArray[np.generic]:
     """The bytes of a CPU tensor as a NumPy array of the same shape; foreign dtypes as integers of their width."""
     try:
-        return tensor.numpy()  # type: ignore[no-any-return]
+        return tensor.numpy()
     except TypeError:  # a dtype that NumPy has not
-        return tensor.view(CARRIERS[tensor.dtype.itemsize]).numpy()  # type: ignore[no-any-return]
+        return tensor.view(CARRIERS[tensor.dtype.itemsize]).numpy()
     except RuntimeError:  # lazily conjugated or negated
-        return tensor.resolve_conj().resolve_neg().numpy()  # type: ignore[no-any-return]
+        return tensor.resolve_conj().resolve_neg().numpy()
 
 
 class Column:

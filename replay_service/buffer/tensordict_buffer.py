@@ -74,7 +74,8 @@ class TensorDictReplayBuffer(ReplayBuffer):
         priority = data.get(self._priority_key)
         if priority is None:
             raise KeyError(f"priority_key ({self._priority_key}) must be an entry of data; got {list(data.keys())}")
-        return priority.reshape(priority.shape[0], -1).amax(1)
+        flat: Tensor = priority.reshape(priority.shape[0], -1).amax(1)
+        return flat
 
     def _default_writer(self) -> Writer:
         return make_writer(None, TensorDictRoundRobinWriter)

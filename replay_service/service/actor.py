@@ -30,7 +30,6 @@ OWNER_VERBS = frozenset(
         "mark_update",
         "register_load_hook",
         "register_save_hook",
-        "set_dim_extend",
         "set_rng",
         "set_sampler",
         "set_storage",
@@ -101,9 +100,6 @@ class ReplayActor:
         """Runs one of the owner's verbs on the buffer."""
         if verb not in OWNER_VERBS:
             raise ValueError(f"verb ({verb!r}) must be one of {sorted(OWNER_VERBS)}")
-        if verb == "set_dim_extend":
-            self._buffer.dim_extend = arguments[0]
-            return None
         return getattr(self._buffer, verb)(*arguments, **settings)
 
     def drained(self) -> bool:

@@ -18,6 +18,10 @@ from replay_service.wire.verbs import Verb
 
 __all__ = ["ARGUMENTS", "EMPTY", "TEXT", "Message", "compose", "layout_for", "static_text", "text_of"]
 
+EMPTY = Layout((), ())
+TEXT = Layout((Leaf(("text",), torch.uint8, ()),), (Axis.ITEMS,))
+"""The layout of texts: errors and snapshots. Every end knows it and `EMPTY` from the start."""
+
 ARGUMENTS = 6
 """Integers that a message carries in its header."""
 
@@ -132,8 +136,3 @@ def compose(
 def text_of(message: Message) -> str:
     """The text that a message carries in its leaf `text`."""
     return bytes(message.tensor("text").numpy()).decode("utf-8", "replace")
-
-
-EMPTY = Layout((), ())
-TEXT = Layout((Leaf(("text",), torch.uint8, ()),), (Axis.ITEMS,))
-"""The layout of texts: errors and snapshots. Every end knows it and `EMPTY` from the start."""

@@ -48,8 +48,8 @@ class ListStorage(Storage):
             if data.ndim == 0:
                 raise LayoutError("data must have a leading dimension of rows; got none: use add for one record")
             records = list(data.unbind(0))
-        elif isinstance(data, dict):
-            raise LayoutError("data must be a sequence of records; got a dict: use add for one record")
+        elif isinstance(data, dict | str | bytes):
+            raise LayoutError(f"data must be a sequence of records; got {type(data).__name__}: use add for one record")
         else:
             try:
                 records = list(data)
@@ -63,15 +63,15 @@ class ListStorage(Storage):
 
     def set(self, cursor: Index, data: Any, *, set_cursor: bool = True) -> None:
         """Writes records into the slots `cursor`; new slots must follow the filled ones without a gap."""
-        single = not isinstance(cursor, range) and is_single(cursor)
+        single = is_single(cursor)
         if isinstance(data, PreparedList):
             records: list[Any] = data
         else:
             records = self.prepare_one(data) if single else self.prepare(data)
-        slots = [int(cursor)] if single else self._slots_of(cursor)
+        end = len(self._records)
+        slots = cursor if set_cursor and isinstance(cursor, range) else self._slots_of(cursor, set_cursor)
         if len(slots) != len(records):
             raise LayoutError(f"data ({len(records)} rows) must have one row per slot; got {len(slots)} slots")
-        end = len(self._records)
         for slot in slots:
             if not 0 <= slot < self.max_size or slot > end:
                 raise IndexError(f"cursor ({slot}) must name a filled slot or the next free one ({end})")
@@ -113,6 +113,8 @@ class ListStorage(Storage):
         self._records = [_copied(record) for record in records]
         if state_dict["generations"] is not None:
             self.track_generations().load_state_dict(state_dict["generations"])
+        elif self._generations is not None:
+            self._generations.restart(len(self._records))
 
     def _taken_in(self, record: Any) -> Any:
         """The stored form: a copy, so that what the caller does with the original later does not show."""
@@ -125,12 +127,8 @@ class ListStorage(Storage):
         """The form a reader gets: a copy, so that the reader may write to it."""
         return _copied(record)
 
-    def _slots_of(self, cursor: Index) -> Sequence[int]:
-        if isinstance(cursor, range):
-            return cursor
-        if isinstance(cursor, Tensor) and cursor.dtype != torch.bool:
-            return cursor.reshape(-1).tolist()  # type: ignore[no-any-return]
-        return as_slots(cursor, len(self)).tolist()  # type: ignore[no-any-return]
+    def _slots_of(self, cursor: Index, may_grow: bool) -> list[int]:
+        return as_slots(cursor, self.max_size if may_grow else len(self)).tolist()  # type: ignore[no-any-return]
 
 
 class PreparedList(list[Any]):
@@ -157,7 +155,7 @@ def _copied(record: Any) -> Any:
     return copy.deepcopy(record)
 
 
-def stacked(records: Sequence[Any], stack: Callable[[Sequence[Any]], Any] = torch.stack) -> Any:
+def stacked(records: Sequence[Any], stack: Callable[[Any], Any] = torch.stack) -> Any:
     """Default collation: tensors and TensorDicts of one shape are stacked, dicts and tuples of them leaf by leaf, others stay a list."""
     first = records[0] if records else None
     try:
@@ -165,8 +163,9 @@ def stacked(records: Sequence[Any], stack: Callable[[Sequence[Any]], Any] = torc
             return stack(records)
         if isinstance(first, dict) and all(isinstance(r, dict) and r.keys() == first.keys() for r in records):
             return {name: stacked([record[name] for record in records], stack) for name in first}
-        if isinstance(first, tuple) and all(isinstance(r, tuple) and len(r) == len(first) for r in records):
-            return tuple(stacked(part, stack) for part in zip(*records, strict=True))
+        if isinstance(first, tuple) and all(type(r) is type(first) and len(r) == len(first) for r in records):
+            parts = [stacked(part, stack) for part in zip(*records, strict=True)]
+            return type(first)(*parts) if hasattr(first, "_fields") else tuple(parts)
     except (RuntimeError, TypeError, KeyError):
         return list(records)  # ragged or mixed records cannot be stacked; the caller gets them one by one
     return list(records)

@@ -1,0 +1,184 @@
+"""Collectors as Ray actors, and the group of them that a main job drives.
+
+The group asks each worker for one bounded `collect` after another, as far as the main job admits. So collectors never run
+ahead of the learner without bound, each answer carries its statistics, and a worker that dies is an error of the next `poll`.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import gymnasium
+import ray
+import torch
+from ray.exceptions import RayError
+
+from clients.collector import Collector, CollectStats, WeightSource
+from clients.environments import make_environments
+from clients.failures import failure_of
+from clients.policy import Policy
+from replay_service.errors import ReplayTimeoutError
+
+__all__ = ["CollectorGroup", "CollectorRecipe", "CollectorWorker", "spread"]
+
+DEFAULT_TIMEOUT_S = 60.0
+SEED_STRIDE = 10_000
+"""Between the seeds of two workers; the environments of one take the seeds from there on."""
+
+
+@dataclass(frozen=True)
+class CollectorRecipe:
+    """All that a worker needs to build its collector; it can be pickled. Parameters not named here: see `Collector`.
+
+    policy: makes the policy, in the worker. env: Gymnasium id or factory, with env_options for `gymnasium.make`.
+    num_envs: environments of each worker. buffer: a handle. torch_threads: of the worker's process.
+    """
+
+    policy: Callable[[], Policy]
+    env: str | Callable[[], gymnasium.Env[Any, Any]]
+    num_envs: int
+    buffer: Any
+    weights: WeightSource | None = None
+    env_options: dict[str, Any] = field(default_factory=dict)
+    steps_per_push: int = 16
+    extends_in_flight: int = 4
+    worker: int = 0
+    record_version: bool = False
+    seed: int | None = None
+    torch_threads: int = 1
+
+    def build(self) -> Collector:
+        """The collector; raises what its parts raise."""
+        return Collector(
+            self.policy(),
+            make_environments(self.env, self.num_envs, **self.env_options),
+            self.buffer,
+            steps_per_push=self.steps_per_push,
+            extends_in_flight=self.extends_in_flight,
+            worker=self.worker,
+            weights=self.weights,
+            record_version=self.record_version,
+            seed=self.seed,
+        )
+
+
+class CollectorWorker:
+    """What runs inside the actor: a `Collector` in the collecting state, built from a recipe."""
+
+    def __init__(self, recipe: CollectorRecipe) -> None:
+        torch.set_num_threads(recipe.torch_threads)
+        self._collector = recipe.build()
+        self._collector.policy.train()
+
+    def collect(self, n_step: int) -> CollectStats:
+        """As `Collector.collect`."""
+        return self._collector.collect(n_step=n_step)
+
+
+@dataclass
+class _Call:
+    worker: int
+    started_s: float
+
+
+class CollectorGroup:
+    """Collector workers that share one buffer; whoever made the group closes it.
+
+    recipes: one per worker, as `spread` makes them. steps_per_call: rows that one call collects (rounded up to whole
+    steps of the worker's environments). remote_options: of the actors, as for `ray.remote`. timeout_s: a call that takes
+    longer is an error. Raises ValueError for no recipes, equal worker numbers or numbers out of range.
+    """
+
+    def __init__(
+        self,
+        recipes: Sequence[CollectorRecipe],
+        *,
+        steps_per_call: int = 512,
+        remote_options: dict[str, Any] | None = None,
+        timeout_s: float = DEFAULT_TIMEOUT_S,
+    ) -> None:
+        workers = [recipe.worker for recipe in recipes]
+        if not recipes or len(set(workers)) < len(workers):
+            raise ValueError(f"recipes (of workers {workers}) must be at least one, each of another worker number")
+        if steps_per_call < 1:
+            raise ValueError(f"steps_per_call ({steps_per_call}) must be at least 1; got {steps_per_call}")
+        self.steps_per_call = steps_per_call
+        self.env_steps = 0
+        actor = ray.remote(CollectorWorker).options(**{"num_cpus": 1, **(remote_options or {})})
+        self._actors: list[Any] = [actor.remote(recipe) for recipe in recipes]
+        self._numbers = workers
+        self._steps_of = [0] * len(workers)
+        self._timeout_s = timeout_s
+        self._calls: dict[Any, _Call] = {}  # ObjectRef of a collect -> whose; at most one per worker
+
+    def __len__(self) -> int:
+        return len(self._actors)
+
+    @property
+    def steps_under_way(self) -> int:
+        """Rows that were asked for and are not reported yet."""
+        return len(self._calls) * self.steps_per_call
+
+    def admit(self, most_steps: int) -> None:
+        """Let idle workers go on while fewer than `most_steps` rows were asked for in all; each adds one call's rows at most."""
+        busy = {call.worker for call in self._calls.values()}
+        idle = [index for index in range(len(self._actors)) if index not in busy]
+        # Whoever has collected least comes first, so that a tight budget isn't spent by one worker.
+        for index in sorted(idle, key=self._steps_of.__getitem__):
+            if self.env_steps + self.steps_under_way >= most_steps:
+                return
+            reference = self._actors[index].collect.remote(self.steps_per_call)
+            self._calls[reference] = _Call(index, time.monotonic())
+
+    def poll(self, timeout_s: float = 0.0) -> list[CollectStats]:
+        """Statistics of the calls that ended since; waits up to `timeout_s` seconds for the first one.
+
+        Raises ServiceUnavailableError where a worker died, ReplayTimeoutError where a call takes longer than the group's
+        `timeout_s`, and ReplayError where a worker's own code failed; each names the worker.
+        """
+        if not self._calls:
+            return []
+        ready, _ = ray.wait(list(self._calls), timeout=timeout_s)
+        if ready:
+            rest = [reference for reference in self._calls if reference not in ready]
+            ready += ray.wait(rest, num_returns=len(rest), timeout=0)[0] if rest else []
+        reports = []
+        for reference in ready:
+            call = self._calls.pop(reference)
+            stats = self._result(reference, self._numbers[call.worker])
+            self.env_steps += stats.n_collected_steps
+            self._steps_of[call.worker] += stats.n_collected_steps
+            reports.append(stats)
+        for call in self._calls.values():
+            if time.monotonic() - call.started_s > self._timeout_s:
+                raise ReplayTimeoutError(
+                    f"timeout_s ({self._timeout_s}) must be enough for {self.steps_per_call} steps; "
+                    f"got no answer from collector {self._numbers[call.worker]}"
+                )
+        return reports
+
+    def close(self) -> None:
+        """Stop the workers at once, without waiting for what they are doing; twice is fine."""
+        self._calls.clear()
+        actors, self._actors = self._actors, []
+        if ray.is_initialized():
+            for actor in actors:
+                ray.kill(actor)
+
+    def _result(self, reference: Any, worker: int) -> CollectStats:
+        try:
+            stats: CollectStats = ray.get(reference, timeout=self._timeout_s)
+        except RayError as error:
+            raise failure_of(f"collector {worker}", error, self._timeout_s) from error
+        return stats
+
+
+def spread(recipe: CollectorRecipe, workers: int) -> list[CollectorRecipe]:
+    """`recipe` for `workers` workers: numbered from its own number on, with seeds that are far apart."""
+    return [
+        replace(recipe, worker=recipe.worker + i, seed=None if recipe.seed is None else recipe.seed + SEED_STRIDE * i)
+        for i in range(workers)
+    ]
