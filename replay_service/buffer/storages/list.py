@@ -128,7 +128,7 @@ class ListStorage(Storage):
         return _copied(record)
 
     def _slots_of(self, cursor: Index, may_grow: bool) -> list[int]:
-        return as_slots(cursor, self.max_size if may_grow else len(self)).tolist()  # type: ignore[no-any-return]
+        return as_slots(cursor, self.max_size if may_grow else len(self)).tolist()
 
 
 class PreparedList(list[Any]):
