@@ -115,7 +115,9 @@ def make_environments(
         build = env
     builders = [build] * count
     if processes:
-        return VectorEnvironments(AsyncVectorEnv(builders, autoreset_mode=AutoresetMode.DISABLED))
+        # Not forked from this process, which may have threads (of torch, of Ray) that a fork would cut in half.
+        vector = AsyncVectorEnv(builders, context="forkserver", autoreset_mode=AutoresetMode.DISABLED)
+        return VectorEnvironments(vector)
     return VectorEnvironments(SyncVectorEnv(builders, autoreset_mode=AutoresetMode.DISABLED))
 
 

@@ -115,7 +115,8 @@ class Training:
                 solved = self._evaluate()
             if time.monotonic() - self._mark[0] >= READING_EVERY_S:
                 self._read()
-        self._read()
+        if self._mark[1:] != (self._parts.group.env_steps, self._parts.learner.updates):
+            self._read()
         self._folder.record("result", solved=solved, greedy_return=self.proven, **self.throughput())
         self._curve.draw(self._folder.path / "learning_curve.png")
         if self._best is not None:
