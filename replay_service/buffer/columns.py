@@ -21,6 +21,7 @@ __all__ = ["Column", "allocate", "numpy_view"]
 WIDE_ROW_BYTES = 1024
 """From this row size on, copying outweighs the cost of the call."""
 
+UNSIGNED = frozenset({torch.uint16, torch.uint32, torch.uint64})
 CARRIERS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
 
 
@@ -58,7 +59,8 @@ class Column:
         if self._array is not None and rows.device.type == "cpu":
             self._array[index.numpy()] = numpy_view(rows.detach())
         else:
-            self.tensor[index.to(self.tensor.device)] = rows.detach().to(self.tensor.device)
+            target, device = _movable(self.tensor), self.tensor.device
+            target[index.to(device)] = _movable(rows.detach().to(device))
 
     def gather(self, index: Tensor, out: Tensor) -> None:
         """Copies the slots `index` `[n]` (in range: the caller has checked) into `out` `[n, *shape]`."""
@@ -79,6 +81,11 @@ class Column:
             taken = torch.from_numpy(self._array.take(index.numpy(), 0))
             return taken if taken.dtype == self.leaf.dtype else taken.view(self.leaf.dtype)
         return self.tensor.index_select(0, index.to(self.tensor.device))
+
+
+def _movable(tensor: Tensor) -> Tensor:
+    """The same bytes in a dtype for which torch has scattered writes."""
+    return tensor.view(CARRIERS[tensor.dtype.itemsize]) if tensor.dtype in UNSIGNED else tensor
 
 
 def allocate(leaves: Sequence[Leaf], slots: int, device: torch.device) -> list[Column]:
