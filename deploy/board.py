@@ -44,9 +44,11 @@ def connect_lines(launched: Launched, state_dir: Path | None) -> str:
     service = launched.service
     namespace = "" if service.namespace == DEFAULT_NAMESPACE else f"namespace={service.namespace!r}, "
     options = _shell_options(service, state_dir)
-    lines = [
-        f"{service.name!r} is up in the Ray at {service.address}. To connect:",
-        "",
+    lines = [f"{service.name!r} is up in the Ray at {service.address}. To connect:", ""]
+    if launched.needs_token:
+        # Ray looks for a token by itself only where it finds the address by itself.
+        lines += ["    import os", "", '    os.environ["RAY_AUTH_MODE"] = "token"  # before Ray is imported', ""]
+    lines += [
         "    from clients import connect",
         "",
         f"    client = connect({service.name!r}, {namespace}address={service.address!r})",
@@ -56,9 +58,7 @@ def connect_lines(launched: Launched, state_dir: Path | None) -> str:
         f"Add a machine: ray start --address={service.address}",
     ]
     if launched.needs_token:
-        lines.append(
-            "This Ray asks for a token: other machines need RAY_AUTH_MODE=token and a copy of ~/.ray/auth_token."
-        )
+        lines.append("Other machines and users need a copy of this user's ~/.ray/auth_token.")
     return "\n".join(lines)
 
 

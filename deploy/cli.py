@@ -68,12 +68,11 @@ def up(
     namespace: Annotated[str | None, typer.Option(help="Instead of the file's service.namespace.")] = None,
     address: Annotated[str | None, typer.Option(help="Instead of the file's ray.address.")] = None,
     state_dir: StateDir = None,
-    timeout: Annotated[float, typer.Option(help="Seconds the service may take to answer.", min=1.0)] = 60.0,
 ) -> None:
     """Start or join Ray, create the service, wait until it answers and say how to connect."""
     with _complaints():
         config = load_config(file).with_options(name, namespace, address)
-        launched = bring_up(config, StateFile(state_dir), timeout_s=timeout, report=_report)
+        launched = bring_up(config, StateFile(state_dir), report=_report)
         typer.echo(connect_lines(launched, state_dir))
 
 

@@ -136,11 +136,11 @@ def _service(values: Any) -> ServiceConfig:
 
 
 def _transport(values: Any) -> TransportConfig:
-    table = Table(values, "transport", ("kind", "backend", "timeout_s"))
+    table = Table(values, "transport", ("kind", "backend", "threads"))
     kind = table.choice("kind", ("auto", "ray", "distributed"), "auto") or "auto"
     if kind == "ray" and "backend" in table:
         raise table.refuse("backend", "left out with transport.kind 'ray', which has none")
-    return TransportConfig(kind, table.choice("backend", ("gloo", "nccl")), table.number("timeout_s", above=0.0))
+    return TransportConfig(kind, table.choice("backend", ("gloo", "nccl")), table.integer("threads", least=1))
 
 
 def _resources(values: Any) -> ResourceConfig:

@@ -55,13 +55,12 @@ class Stopped:
     kept: str | None = None
 
 
-def up(config: Config, file: StateFile, *, timeout_s: float, report: Report) -> Launched:
+def up(config: Config, file: StateFile, *, report: Report) -> Launched:
     """Start or join Ray, create the service and wait until it answers. If that fails, what was started is stopped.
 
     Args:
         config: what to bring up.
         file: where it is recorded.
-        timeout_s: how long the service may take to be placed and to answer, in seconds.
         report: gets a line before each step that takes time.
 
     Raises:
@@ -84,7 +83,7 @@ def up(config: Config, file: StateFile, *, timeout_s: float, report: Report) -> 
             with joined(address, FIRST_JOIN_TIMEOUT_S) if started else joined(address) as joined_address:
                 report(f"Creating {config.service.name!r} in the Ray at {joined_address}")
                 service = ServiceRecord(config.service.name, config.service.namespace, joined_address)
-                _create(config, timeout_s)
+                _create(config)
                 file.write(state.with_service(service))
         except BaseException:
             if started is not None:
@@ -161,7 +160,7 @@ def _without_dead_ray(file: StateFile) -> State:
     return state
 
 
-def _create(config: Config, timeout_s: float) -> None:
+def _create(config: Config) -> None:
     from replay_service import TensorDictReplayBuffer
 
     service = config.service
@@ -169,32 +168,35 @@ def _create(config: Config, timeout_s: float) -> None:
     keywords: dict[str, Any] = {role: part.factory() for role, part in parts.items() if part is not None}
     if service.priority_key is not None:
         keywords["priority_key"] = service.priority_key
-    owner: Any = TensorDictReplayBuffer(
-        storage=config.storage.factory(),
-        batch_size=service.batch_size,
-        service_backend="ray",
-        transport=config.transport.kind,
-        transport_options=config.transport.options(),
-        service_backend_options={
-            "name": service.name,
-            "namespace": service.namespace,
-            "lifetime": service.lifetime,
-            "timeout": service.timeout_s,
-            "remote_config": actor_options(config.resources),
-        },
-        **keywords,
-    )
+    options = {
+        "name": service.name,
+        "namespace": service.namespace,
+        "lifetime": service.lifetime,
+        "timeout": service.timeout_s,
+        "remote_config": actor_options(config.resources),
+    }
     try:
-        client = owner.client()
-        client.stats(timeout=timeout_s)
-        client.close()
-    except BaseException as error:
-        lacking = shortage(config.resources) if isinstance(error, TimeoutError) else ""
-        # Nobody would look after a service that came up too late.
-        owner.shutdown(timeout=0.0)
+        owner: Any = TensorDictReplayBuffer(
+            storage=config.storage.factory(),
+            batch_size=service.batch_size,
+            service_backend="ray",
+            service_backend_options=options,
+            transport=config.transport.kind,
+            transport_options=config.transport.options(),
+            **keywords,
+        )
+    except ServiceUnavailableError as error:
+        lacking = shortage(config.resources)
         if lacking:
-            message = f"service ({service.name!r}) must answer within {timeout_s:g} s; got no place for it: {lacking}"
+            message = f"service ({service.name!r}) must find a place in this Ray; got no answer, not free: {lacking}"
             raise ServiceUnavailableError(message) from error
+        raise
+    try:
+        with owner.client() as client:
+            client.stats()
+    except BaseException:
+        # Nobody would look after a service whose start was given up.
+        owner.shutdown(timeout=0.0)
         raise
 
 

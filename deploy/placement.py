@@ -61,7 +61,8 @@ def shortage(config: ResourceConfig) -> str:
 def _wanted(config: ResourceConfig) -> dict[str, tuple[str, float]]:
     """Ray's name of each resource that is asked for -> (key in the file, amount)."""
     asked: dict[str, tuple[str, float | None]] = {
-        "CPU": ("num_cpus", config.num_cpus),
+        # A service takes one processor unless told otherwise.
+        "CPU": ("num_cpus", 1.0 if config.num_cpus is None else config.num_cpus),
         "GPU": ("num_gpus", config.num_gpus),
         "memory": ("memory", config.memory_bytes),
         **{name: (f"custom.{name}", amount) for name, amount in config.custom.items()},

@@ -41,15 +41,15 @@ class ServiceConfig:
 
 @dataclass(frozen=True)
 class TransportConfig:
-    """Section `[transport]`: how tensors travel, and how long one channel operation may take, in seconds."""
+    """Section `[transport]`: how data travels, and with how many torch `threads` the service serves it."""
 
     kind: str = "auto"
     backend: str | None = None
-    timeout_s: float | None = None
+    threads: int | None = None
 
     def options(self) -> dict[str, Any] | None:
         """As `transport_options` of the buffer; None where the defaults hold."""
-        given = {"backend": self.backend, "timeout": self.timeout_s}
+        given = {"backend": self.backend, "threads": self.threads}
         return {key: value for key, value in given.items() if value is not None} or None
 
 

@@ -82,4 +82,6 @@ def test_connect_lines_leave_defaults_out() -> None:
     lines = connect_lines(launched, None)
     assert "    client = connect('r', address='10.0.0.1:6379')\n" in lines
     assert "replay-service status r\n" in lines
-    assert "RAY_AUTH_MODE=token" in lines
+    assert '    os.environ["RAY_AUTH_MODE"] = "token"' in lines
+    assert lines.index("RAY_AUTH_MODE") < lines.index("from clients")
+    assert lines.endswith("~/.ray/auth_token.")

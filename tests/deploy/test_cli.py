@@ -111,17 +111,17 @@ def test_a_state_file_of_somebody_else(state_dir: Path) -> None:
 def test_up_passes_options_on_and_prints_how_to_connect(monkeypatch: pytest.MonkeyPatch, state_dir: Path) -> None:
     seen: list[Any] = []
 
-    def bring_up(config: Any, file: StateFile, *, timeout_s: float, report: Any) -> Launched:
-        seen.append((config, file.folder, timeout_s))
+    def bring_up(config: Any, file: StateFile, *, report: Any) -> Launched:
+        seen.append((config, file.folder))
         report("Starting Ray")
         return Launched(ServiceRecord(config.service.name, config.service.namespace, "h:1"), True, False)
 
     monkeypatch.setattr(cli, "bring_up", bring_up)
-    options = ("--name", "mine", "--namespace", "lab", "--address", "h:1", "--timeout", "7")
+    options = ("--name", "mine", "--namespace", "lab", "--address", "h:1")
     result = run("up", "small", *options, "--state-dir", state_dir)
-    ((config, folder, timeout_s),) = seen
+    ((config, folder),) = seen
     assert (config.service.name, config.service.namespace, config.ray.address) == ("mine", "lab", "h:1")
-    assert (folder, timeout_s, result.exit_code) == (state_dir, 7.0, 0)
+    assert (folder, result.exit_code) == (state_dir, 0)
     assert "client = connect('mine', namespace='lab', address='h:1')" in result.stdout
     assert result.stderr == "Starting Ray …\n"
 

@@ -34,7 +34,7 @@ track_generations = true
 [transport]
 kind = "distributed"
 backend = "gloo"
-timeout_s = 12.5
+threads = 2
 
 [resources]
 num_cpus = 0.5
@@ -75,8 +75,8 @@ def test_a_full_file_becomes_records(toml: Any) -> None:
     assert config.storage == Kind("storage", "LazyTensorStorage", {"max_size": 1000, "device": "cpu"})
     assert config.sampler == Kind("sampler", "RandomSampler", {})
     assert config.writer == Kind("writer", "TensorDictRoundRobinWriter", {"track_generations": True})
-    assert config.transport == TransportConfig("distributed", "gloo", 12.5)
-    assert config.transport.options() == {"backend": "gloo", "timeout": 12.5}
+    assert config.transport == TransportConfig("distributed", "gloo", 2)
+    assert config.transport.options() == {"backend": "gloo", "threads": 2}
     assert config.resources == ResourceConfig(0.5, 0.0, 2**30, {"replay": 1.0}, strategy="SPREAD")
     assert config.ray == RayConfig("local", 4, 0, {"replay": 2.0}, 300_000_000, 7001, "127.0.0.1", "/tmp/somewhere")
 

@@ -68,4 +68,4 @@ def test_what_no_node_has_is_refused(config: ResourceConfig, message: str) -> No
 def test_shortage_names_what_is_not_free() -> None:
     assert shortage(ResourceConfig(num_cpus=1.0, num_gpus=0.0)) == ""
     assert shortage(ResourceConfig(num_cpus=512.0, custom={"moon": 1.0})).startswith("num_cpus 512 (free: ")
-    assert shortage(ResourceConfig(custom={"moon": 1.0})) == "custom.moon 1 (free: 0)"
+    assert shortage(ResourceConfig(num_cpus=0.0, custom={"moon": 1.0})) == "custom.moon 1 (free: 0)"
