@@ -158,7 +158,7 @@ def build(spec: Spec, tensors: Iterable[Tensor], batch: Sequence[int]) -> Any:
 
 def _walk_tensordict(data: TensorDictBase, prefix: Key, keys: list[Key], tensors: list[Tensor]) -> Spec:
     parts: list[tuple[str, Spec]] = []
-    for name, value in data.items():
+    for name, value in data.items() if type(data) is TensorDict else _entries(data, prefix):
         key = (*prefix, name)
         if type(value) is Tensor and value.layout is STRIDED:
             keys.append(key)
@@ -167,6 +167,19 @@ def _walk_tensordict(data: TensorDictBase, prefix: Key, keys: list[Key], tensors
         else:
             parts.append((name, _walk(value, key, keys, tensors)))
     return ("td", data.ndim, tuple(parts))
+
+
+def _entries(data: TensorDictBase, prefix: Key) -> Iterator[tuple[str, Any]]:
+    """The entries of a TensorDict that may have to make them first: a stack of records whose shapes differ cannot."""
+    for name in data.keys():
+        try:
+            value = data.get(name)
+        except RuntimeError as error:
+            raise LayoutError(
+                f"{_shown((*prefix, name))} must be dense: records of one shape; got {type(data).__name__} that cannot stack it: "
+                f"keep such data in a ListStorage"
+            ) from error
+        yield name, value
 
 
 def _walk(data: Any, prefix: Key, keys: list[Key], tensors: list[Tensor]) -> Spec:
