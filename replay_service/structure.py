@@ -171,7 +171,7 @@ def _walk_tensordict(data: TensorDictBase, prefix: Key, keys: list[Key], tensors
 
 def _entries(data: TensorDictBase, prefix: Key) -> Iterator[tuple[str, Any]]:
     """The entries of a TensorDict that may have to make them first: a stack of records whose shapes differ cannot."""
-    for name in data.keys():
+    for name in data.keys():  # noqa: SIM118 - a tensorclass or TensorDict has no such `in`
         try:
             value = data.get(name)
         except RuntimeError as error:
