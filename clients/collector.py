@@ -53,7 +53,8 @@ class Collector:
     buffer: anything with `extend`; where it has `submit_extend`, up to `extends_in_flight` pushes travel while the
     environments go on. None: nothing is stored, only the statistics count (testing). steps_per_push: steps of every
     environment in one push, so a push has `steps_per_push * N` rows. worker: makes trajectory ids differ between
-    collectors, which must have different ones. weights: newer weights are looked for after every push.
+    collectors, which must have different ones. weights: newer weights are looked for before the first step and
+    after every full push.
     record_version: store "policy_version" with each row. seed: environment i starts with `seed + i`.
     Raises ValueError for numbers out of range or environments that reset by themselves, TypeError for other objects.
     """
@@ -116,6 +117,7 @@ class Collector:
             name = "n_step" if n_step is not None else "n_episode"
             raise ValueError(f"{name} ({limit}) must be at least 1; got {limit}")
         started = time.monotonic()
+        self._renew()
         if self._observation is None:
             self.reset(seed=self._seed)
             if self._seed is not None:
@@ -159,6 +161,7 @@ class Collector:
                 self._begin(ended)
             if self._block.full:
                 self._push()
+                self._renew()
         return steps, returns, lens
 
     def _step(self, active: np.ndarray, random: bool) -> np.ndarray:
@@ -186,9 +189,12 @@ class Collector:
         self._lens[mask] = 0
 
     def _push(self) -> None:
-        """Send the rows gathered so far and look for newer weights."""
+        """Send the rows gathered so far."""
         if len(self._block):
             self._outbox.send(self._block.take())
+
+    def _renew(self) -> None:
+        """Act with the newest weights from now on."""
         newer = self._weights.poll() if self._weights is not None else None
         if newer is not None:
             self.policy_version, weights = newer

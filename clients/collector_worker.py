@@ -7,7 +7,7 @@ ahead of the learner without bound, each answer carries its statistics, and a wo
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -15,16 +15,19 @@ import gymnasium
 import ray
 import torch
 from ray.exceptions import RayError
+from torch import Tensor
 
 from clients.collector import Collector, CollectStats, WeightSource
 from clients.environments import make_environments
 from clients.failures import failure_of
 from clients.policy import Policy
+from clients.weights import WeightsBox
 from replay_service.errors import ReplayTimeoutError
 
 __all__ = ["CollectorGroup", "CollectorRecipe", "CollectorWorker", "spread"]
 
 DEFAULT_TIMEOUT_S = 60.0
+WEIGHTS = "weights"
 SEED_STRIDE = 10_000
 """Between the seeds of two workers; the environments of one take the seeds from there on."""
 
@@ -41,7 +44,6 @@ class CollectorRecipe:
     env: str | Callable[[], gymnasium.Env[Any, Any]]
     num_envs: int
     buffer: Any
-    weights: WeightSource | None = None
     env_options: dict[str, Any] = field(default_factory=dict)
     steps_per_push: int = 16
     extends_in_flight: int = 4
@@ -50,8 +52,8 @@ class CollectorRecipe:
     seed: int | None = None
     torch_threads: int = 1
 
-    def build(self) -> Collector:
-        """The collector; raises what its parts raise."""
+    def build(self, weights: WeightSource | None = None) -> Collector:
+        """The collector, with a source of newer weights; raises what its parts raise."""
         return Collector(
             self.policy(),
             make_environments(self.env, self.num_envs, **self.env_options),
@@ -59,23 +61,31 @@ class CollectorRecipe:
             steps_per_push=self.steps_per_push,
             extends_in_flight=self.extends_in_flight,
             worker=self.worker,
-            weights=self.weights,
+            weights=weights,
             record_version=self.record_version,
             seed=self.seed,
         )
 
 
 class CollectorWorker:
-    """What runs inside the actor: a `Collector` in the collecting state, built from a recipe."""
+    """What runs inside the actor: a `Collector` in the collecting state, built from a recipe.
+
+    `offer` is called in a thread of its own (concurrency group `WEIGHTS`), so that weights arrive while `collect` runs.
+    """
 
     def __init__(self, recipe: CollectorRecipe) -> None:
         torch.set_num_threads(recipe.torch_threads)
-        self._collector = recipe.build()
+        self._box = WeightsBox()
+        self._collector = recipe.build(self._box)
         self._collector.policy.train()
 
     def collect(self, n_step: int) -> CollectStats:
         """As `Collector.collect`."""
         return self._collector.collect(n_step=n_step)
+
+    def offer(self, version: int, place: list[Any]) -> None:
+        """As `WeightsBox.offer`; the reference is in a list, so that Ray passes it instead of what it refers to."""
+        self._box.offer(version, place[0])
 
 
 @dataclass
@@ -89,7 +99,7 @@ class CollectorGroup:
 
     recipes: one per worker, as `spread` makes them. steps_per_call: rows that one call collects (rounded up to whole
     steps of the worker's environments). remote_options: of the actors, as for `ray.remote`. timeout_s: a call that takes
-    longer is an error. Raises ValueError for no recipes, equal worker numbers or numbers out of range.
+    longer is an error (the first one includes the worker's start); it may be changed later. Raises ValueError for no recipes, equal worker numbers or numbers out of range.
     """
 
     def __init__(
@@ -107,11 +117,13 @@ class CollectorGroup:
             raise ValueError(f"steps_per_call ({steps_per_call}) must be at least 1; got {steps_per_call}")
         self.steps_per_call = steps_per_call
         self.env_steps = 0
-        actor = ray.remote(CollectorWorker).options(**{"num_cpus": 1, **(remote_options or {})})
+        self.version = 0
+        options = {"num_cpus": 1, **(remote_options or {}), "concurrency_groups": {WEIGHTS: 1}}
+        actor = ray.remote(**options)(CollectorWorker)
         self._actors: list[Any] = [actor.remote(recipe) for recipe in recipes]
         self._numbers = workers
         self._steps_of = [0] * len(workers)
-        self._timeout_s = timeout_s
+        self.timeout_s = timeout_s
         self._calls: dict[Any, _Call] = {}  # ObjectRef of a collect -> whose; at most one per worker
 
     def __len__(self) -> int:
@@ -133,6 +145,17 @@ class CollectorGroup:
             reference = self._actors[index].collect.remote(self.steps_per_call)
             self._calls[reference] = _Call(index, time.monotonic())
 
+    def publish(self, weights: Mapping[str, Tensor]) -> int:
+        """Tell all workers of newer acting weights, which each fetches after its next push; their version, counted from 1.
+
+        They are stored once. Nothing is waited for: a worker that died shows at the next `poll`.
+        """
+        self.version += 1
+        place = [ray.put(dict(weights))]
+        for actor in self._actors:
+            actor.offer.options(concurrency_group=WEIGHTS).remote(self.version, place)
+        return self.version
+
     def poll(self, timeout_s: float = 0.0) -> list[CollectStats]:
         """Statistics of the calls that ended since; waits up to `timeout_s` seconds for the first one.
 
@@ -153,9 +176,9 @@ class CollectorGroup:
             self._steps_of[call.worker] += stats.n_collected_steps
             reports.append(stats)
         for call in self._calls.values():
-            if time.monotonic() - call.started_s > self._timeout_s:
+            if time.monotonic() - call.started_s > self.timeout_s:
                 raise ReplayTimeoutError(
-                    f"timeout_s ({self._timeout_s}) must be enough for {self.steps_per_call} steps; "
+                    f"timeout_s ({self.timeout_s}) must be enough for {self.steps_per_call} steps; "
                     f"got no answer from collector {self._numbers[call.worker]}"
                 )
         return reports
@@ -170,9 +193,9 @@ class CollectorGroup:
 
     def _result(self, reference: Any, worker: int) -> CollectStats:
         try:
-            stats: CollectStats = ray.get(reference, timeout=self._timeout_s)
+            stats: CollectStats = ray.get(reference, timeout=self.timeout_s)
         except RayError as error:
-            raise failure_of(f"collector {worker}", error, self._timeout_s) from error
+            raise failure_of(f"collector {worker}", error, self.timeout_s) from error
         return stats
 
 

@@ -21,7 +21,6 @@ from rich.console import Console
 from clients.collector_worker import CollectorGroup, CollectorRecipe, spread
 from clients.learner import Learner, Pace
 from clients.policies.dqn import DQNPolicy, EpsilonSchedule
-from clients.weights import WeightsBoard
 from deploy.curves import LearningCurve, RunFolder
 from deploy.errors import ConfigError
 from deploy.interruption import Interruption
@@ -162,14 +161,11 @@ def _started(
         service_backend_options={"name": f"demo-{os.getpid()}", "remote_config": {"num_cpus": 1}},
     )
     stack.enter_context(owner)
-    board = WeightsBoard()
-    stack.callback(board.close)
     recipe = CollectorRecipe(
         policy=partial(policy, seed=options.seed),
         env=options.env,
         num_envs=ENVS_PER_COLLECTOR,
         buffer=owner.client(),
-        weights=board.reader(),
         record_version=True,
         seed=options.seed,
     )
@@ -177,7 +173,7 @@ def _started(
     stack.callback(group.close)
     buffer = stack.enter_context(owner.client())
     learner_policy = policy(seed=options.seed)
-    learner = Learner(learner_policy, buffer, batch_size=BATCH_SIZE, publish=board.publish)
+    learner = Learner(learner_policy, buffer, batch_size=BATCH_SIZE, publish=group.publish)
     stack.callback(learner.close)
     learner.publish()
     evaluation = Evaluation(options.env, learner_policy)

@@ -148,7 +148,7 @@ def test_actions_are_the_policys_unless_random() -> None:
 
 
 class Announcements:
-    """Weights that are announced one poll after the other."""
+    """Weights that come one poll after the other."""
 
     def __init__(self, *newest: tuple[int, int] | None) -> None:
         self._newest = list(newest)
@@ -158,14 +158,16 @@ class Announcements:
         return None if newest is None else (newest[0], {"choice": torch.tensor(newest[1])})
 
 
-def test_newer_weights_act_from_the_next_push_on() -> None:
+def test_newer_weights_act_from_the_first_step_or_the_next_push_on() -> None:
     buffer = buffer_of()
-    source = Announcements((3, 1), None, (8, 2))
+    source = Announcements(None, (3, 1), None, (8, 2), None, (9, 0))
     collector = Collector(FixedPolicy(0), counting(99), buffer, steps_per_push=2, weights=source, record_version=True)
     stats = collector.collect(n_step=8)
     assert buffer[:]["action"].tolist() == [0, 0, 1, 1, 1, 1, 2, 2]
     assert buffer[:]["policy_version"].tolist() == [0, 0, 3, 3, 3, 3, 8, 8]
+    # Looked at once before the first step and after each of four pushes.
     assert stats.policy_version == 8
+    assert collector.collect(n_step=1).policy_version == 9
 
 
 class Slow:
