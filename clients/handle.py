@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import threading
-import uuid
 from collections.abc import Iterator
 from typing import Any
 
@@ -13,18 +11,18 @@ import torch
 from ray.exceptions import RayError
 from torch import Tensor
 
+from clients.channels import Channels
 from clients.decoding import decode_records, decode_sample
 from clients.futures import Future
 from clients.joining import join_ray
 from clients.requests import extend_request, index_of, records_request, sample_request
-from replay_service.errors import ClosedError, LayoutError, ServiceUnavailableError
+from replay_service.errors import LayoutError, ServiceUnavailableError
 from replay_service.records import ConditionalUpdateResult, ServiceAddress, UpdateResult
 from replay_service.specs import Key
 from replay_service.structure import flatten_rows, row_of
 from replay_service.wire.channel import Channel
 from replay_service.wire.indices import encode_index
 from replay_service.wire.message import Message, compose, static_text, text_of
-from replay_service.wire.ray_objects import RayChannel
 from replay_service.wire.verbs import Verb
 
 __all__ = ["ReplayClient", "connect"]
@@ -46,11 +44,8 @@ class ReplayClient:
 
     def __init__(self, address: ServiceAddress, channel: Channel | None = None) -> None:
         self._address = address
-        self._channel = channel
-        self._actor: Any = None
+        self._channels = Channels(address, channel)
         self._closed = False
-        self._id = uuid.uuid4().hex
-        self._lock = threading.Lock()
 
     def __reduce__(self) -> tuple[Any, ...]:
         return ReplayClient, (self._address,)
@@ -204,8 +199,10 @@ class ReplayClient:
     def stats(self, timeout: float | None = None) -> dict[str, Any]:
         """A snapshot: what a local buffer's `stats` says, and `service`: uptime, memory, clients, counts per verb."""
         snapshot: dict[str, Any] = json.loads(text_of(self._call(Message(Verb.STATS), timeout)))
-        for meter in snapshot["service"]["verbs"].values():
-            meter["why"] = "transport is 'ray'" if self._address.transport == "ray" else "no tensor channel is open"
+        routes = self._channels.routes()
+        for verb, meter in snapshot["service"]["verbs"].items():
+            route = routes.get(verb)
+            meter["why"] = "as its latest caller asked" if route is None else route.why
         return snapshot
 
     @property
@@ -228,11 +225,7 @@ class ReplayClient:
     def close(self) -> None:
         """Frees this handle's channel; the service goes on. Idempotent."""
         self._closed = True
-        channel, self._channel = self._channel, None
-        if channel is not None:
-            channel.close()
-        if self._actor is not None and ray.is_initialized():
-            self._actor.close_client.remote(self._id)
+        self._channels.close()
 
     def __enter__(self) -> ReplayClient:
         return self
@@ -251,10 +244,10 @@ class ReplayClient:
     # -- inner ------------------------------------------------------------------------------------------------------
 
     def _call(self, request: Message, timeout: float | None) -> Message:
-        return self._joined().call(request, self._timeout_of(timeout))
+        return self._channels.call(request, self._timeout_of(timeout))
 
     def _submit(self, request: Message, decode: Any) -> Future[Any]:
-        pending = self._joined().submit(request, self._address.timeout_s)
+        pending = self._channels.submit(request, self._address.timeout_s)
         return Future(pending, decode, self._address.timeout_s)
 
     def _timeout_of(self, timeout: float | None) -> float:
@@ -263,32 +256,6 @@ class ReplayClient:
         if isinstance(timeout, bool) or not isinstance(timeout, int | float) or not timeout > 0:
             raise ValueError(f"timeout ({timeout!r}) must be a positive number of seconds")
         return float(timeout)
-
-    def _joined(self) -> Channel:
-        if self._closed:
-            raise ClosedError("handle must be open; it was closed")
-        channel = self._channel
-        if channel is None:
-            with self._lock:
-                channel = self._channel
-                if channel is None:
-                    channel = self._channel = self._join()
-        return channel
-
-    def _join(self) -> Channel:
-        address = self._address
-        if not ray.is_initialized():
-            raise ServiceUnavailableError(
-                f"this process must be joined to the Ray of {address.name!r}; call ray.init(address=…) or clients.connect"
-            )
-        try:
-            self._actor = ray.get_actor(address.name, namespace=address.namespace)
-        except (ValueError, RayError) as error:
-            raise ServiceUnavailableError(
-                f"name ({address.name!r}) must be that of a running service in namespace {address.namespace!r}"
-            ) from error
-        self._actor.open_client.remote(self._id)
-        return RayChannel(self._actor, address.name)
 
 
 def connect(

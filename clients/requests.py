@@ -9,7 +9,7 @@ from torch import Tensor
 
 from replay_service.errors import LayoutError
 from replay_service.structure import Rows, flatten_rows
-from replay_service.wire.message import Message, compose, static_text
+from replay_service.wire.message import Message, compose, spec_static
 from replay_service.wire.verbs import Verb
 
 __all__ = ["extend_request", "index_of", "records_request", "sample_request"]
@@ -29,7 +29,7 @@ def extend_request(data: Any, update_priority: bool | None) -> Message:
 def records_request(verb: Verb, rows: Rows, arguments: tuple[int, ...] = ()) -> Message:
     """A request that carries records."""
     entries = [(("data", *key), tensor) for key, tensor in zip(rows.keys, rows.tensors, strict=True)]
-    return compose(verb, entries, static=static_text({"spec": rows.spec}), rows=rows.count, arguments=arguments)
+    return compose(verb, entries, static=spec_static(rows.spec), rows=rows.count, arguments=arguments)
 
 
 def sample_request(batch_size: int | None, return_info: bool) -> Message:

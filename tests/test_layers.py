@@ -76,7 +76,10 @@ DRAWERS = ("utils", "common")
 LONG_FUNCTIONS: dict[str, str] = {}
 
 # (module, private name of a library's object) -> why nothing public does the same.
-LIBRARY_PRIVATES: dict[tuple[str, str], str] = {}
+LIBRARY_PRIVATES: dict[tuple[str, str], str] = {
+    ("replay_service.wire.rendezvous", name): "torch has no public way to bind a gloo group to an address"
+    for name in ("_Options", "_devices", "_timeout", "_threads")
+}
 
 # Underscored names that their own documentation calls public.
 PUBLIC_UNDERSCORES = {"_asdict", "_replace", "_fields", "_make", "_field_defaults"}

@@ -13,9 +13,10 @@ import torch
 
 from replay_service.buffer.replay_buffer import ReplayBuffer
 from replay_service.service.dispatch import Dispatch
+from replay_service.service.doors import Doors
 from replay_service.wire.failures import code_of, words_of
 from replay_service.wire.packing import Frame
-from replay_service.wire.ray_objects import readable
+from replay_service.wire.ray_objects import node_address, readable
 
 __all__ = ["OWNER_VERBS", "ReplayActor"]
 
@@ -67,6 +68,7 @@ class ReplayActor:
             self._failure = code_of(error), words_of(error)
             return
         self._dispatch = Dispatch(self._buffer, self._service_stats)
+        self._doors = Doors(self._dispatch.serve, node_address())
         self._clients: dict[str, int] = {}
         self._lock = threading.Lock()
 
@@ -83,8 +85,21 @@ class ReplayActor:
             "batch_size": self._buffer.batch_size,
             "merges_info": self._buffer.merges_info,
             "transport": self._transport,
+            "backends": [] if self._transport == "ray" else ["gloo"],
             "pid": os.getpid(),
         }
+
+    def open_channel(self) -> dict[str, Any]:
+        """Starts the service's end of a tensor channel on a thread of its own; the client finds it by `channel_put` and `channel_look`."""
+        return self._doors.open()
+
+    def channel_put(self, number: int, key: str, value: bytes) -> None:
+        """Publishes a coordinate of the client's end."""
+        self._doors.put(number, key, value)
+
+    def channel_look(self, number: int, key: str) -> bytes | None:
+        """A coordinate of the service's end, or None if it is not there yet."""
+        return self._doors.look(number, key)
 
     def open_client(self, client_id: str) -> None:
         """Counts a client until it says `close_client`."""

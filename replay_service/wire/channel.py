@@ -26,6 +26,10 @@ class Pending(Protocol):
     def done(self) -> bool:
         """Whether `result` would return at once."""
 
+    @property
+    def settled(self) -> bool:
+        """Whether the reply was received already, by `result` or on its own."""
+
 
 class Channel(Protocol):
     """Carries messages to one service and brings the replies, in the order of the requests."""
@@ -69,7 +73,7 @@ class InFlight:
         """
         while True:
             with self._lock:
-                while self._waiting and self._waiting[0].done():
+                while self._waiting and self._waiting[0].settled:
                     self._waiting.popleft()
                 if len(self._waiting) < self.limit:
                     return
@@ -95,4 +99,4 @@ class InFlight:
 
     def __len__(self) -> int:
         with self._lock:
-            return sum(not pending.done() for pending in self._waiting)
+            return sum(not pending.settled for pending in self._waiting)

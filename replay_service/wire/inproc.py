@@ -71,3 +71,8 @@ class Answered:
     def done(self) -> bool:
         """True."""
         return True
+
+    @property
+    def settled(self) -> bool:
+        """True."""
+        return True

@@ -14,18 +14,20 @@ from collections import OrderedDict
 from dataclasses import dataclass, field
 from enum import IntEnum
 from functools import cached_property
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 
 from replay_service.arena import aligned
 from replay_service.errors import LayoutError
+from replay_service.specs import Key, Spec, spec_from_json
 from replay_service.structure import Leaf
 
 __all__ = ["Axis", "Layout", "LayoutTable"]
 
 MOST_LEAVES = 4096
 MOST_DIMENSIONS = 16
+MOST_BLOCKS = 16
 LARGEST_EXTENT = 1 << 48
 
 
@@ -61,6 +63,13 @@ DTYPES: dict[str, torch.dtype] = {
 }
 
 
+class Blocks(NamedTuple):
+    """Bytes of a payload, and dtype, size and offset of every leaf in it."""
+
+    size_bytes: int
+    leaves: tuple[tuple[torch.dtype, tuple[int, ...], int], ...]
+
+
 @dataclass(frozen=True)
 class Layout:
     """Leaves, the axis of each, and the static part (JSON text)."""
@@ -93,10 +102,51 @@ class Layout:
         sizes = (rows, items, 1)
         return [sizes[axis] for axis in self.axes]
 
+    @cached_property
+    def spec(self) -> Spec:
+        """The spec in the static part: how the records of the message are put together."""
+        return spec_from_json(self.statics["spec"])
+
+    @cached_property
+    def places(self) -> dict[Key, int]:
+        """The position of every leaf, by its key."""
+        return {leaf.key: place for place, leaf in enumerate(self.leaves)}
+
+    def part(self, name: str) -> tuple[tuple[Key, ...], tuple[int, ...]]:
+        """Keys (without `name`) and positions of the leaves below `name`."""
+        found = self._parts.get(name)
+        if found is None:
+            chosen = [(leaf.key[1:], place) for place, leaf in enumerate(self.leaves) if leaf.key[:1] == (name,)]
+            found = self._parts[name] = (tuple(key for key, _ in chosen), tuple(place for _, place in chosen))
+        return found
+
+    def blocks(self, rows: int, items: int) -> Blocks:
+        """Where the leaves lie in a payload of so many rows and items; remembered for the sizes of late."""
+        found = self._blocks.get((rows, items))
+        if found is None:
+            leading = ((rows,), (items,), ())
+            offset, blocks = 0, []
+            for leaf, axis in zip(self.leaves, self.axes, strict=True):
+                size = (*leading[axis], *leaf.shape)
+                blocks.append((leaf.dtype, size, offset))
+                offset += aligned(leaf.row_bytes * (1 if axis is Axis.ONE else size[0]))
+            found = Blocks(offset, tuple(blocks))
+            if len(self._blocks) >= MOST_BLOCKS:
+                self._blocks.clear()
+            self._blocks[rows, items] = found
+        return found
+
     def payload_bytes(self, rows: int, items: int) -> int:
         """Bytes of the leaf blocks."""
-        sizes = (rows, items, 1)
-        return sum(aligned(leaf.row_bytes * sizes[axis]) for leaf, axis in zip(self.leaves, self.axes, strict=True))
+        return self.blocks(rows, items).size_bytes
+
+    @cached_property
+    def _blocks(self) -> dict[tuple[int, int], Blocks]:
+        return {}
+
+    @cached_property
+    def _parts(self) -> dict[str, tuple[tuple[Key, ...], tuple[int, ...]]]:
+        return {}
 
     @classmethod
     def from_text(cls, text: bytes) -> Layout:

@@ -11,12 +11,12 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from replay_service.specs import Key, Spec, spec_from_json
+from replay_service.specs import Key, Spec
 from replay_service.structure import Leaf, Rows
 from replay_service.wire.layout import Axis, Layout
 from replay_service.wire.verbs import Verb
 
-__all__ = ["ARGUMENTS", "EMPTY", "TEXT", "Message", "compose", "layout_for", "static_text", "text_of"]
+__all__ = ["ARGUMENTS", "EMPTY", "TEXT", "Message", "compose", "layout_for", "spec_static", "static_text", "text_of"]
 
 EMPTY = Layout((), ())
 TEXT = Layout((Leaf(("text",), torch.uint8, ()),), (Axis.ITEMS,))
@@ -64,34 +64,36 @@ class Message:
 
     def tensor(self, *key: str) -> Tensor:
         """The tensor of that key; `KeyError` if the message has none."""
-        for leaf, tensor in zip(self.layout.leaves, self.tensors, strict=True):
-            if leaf.key == key:
-                return tensor
+        place = self.layout.places.get(key)
+        if place is not None:
+            return self.tensors[place]
         raise KeyError(f"key ({'.'.join(key)}) must be in the message; got {[leaf.key for leaf in self.layout.leaves]}")
 
     def optional(self, *key: str) -> Tensor | None:
         """The tensor of that key, or None."""
-        return self.tensor(*key) if any(leaf.key == key for leaf in self.layout.leaves) else None
+        place = self.layout.places.get(key)
+        return None if place is None else self.tensors[place]
 
     def part(self, name: str) -> tuple[list[Key], list[Tensor]]:
         """Keys (without `name`) and tensors of the leaves below `name`."""
-        keys, tensors = [], []
-        for leaf, tensor in zip(self.layout.leaves, self.tensors, strict=True):
-            if leaf.key[0] == name:
-                keys.append(leaf.key[1:])
-                tensors.append(tensor)
-        return keys, tensors
+        keys, places = self.layout.part(name)
+        return list(keys), [self.tensors[place] for place in places]
 
     def records(self, name: str = "data") -> Rows:
         """The leaves below `name` as rows."""
         keys, tensors = self.part(name)
-        spec: Spec = spec_from_json(self.statics["spec"])
-        return Rows(keys, tensors, spec, tensors[0].shape[0] if tensors else 0)
+        return Rows(keys, tensors, self.layout.spec, tensors[0].shape[0] if tensors else 0)
 
 
 def static_text(statics: Mapping[str, Any]) -> str:
     """The static part as canonical JSON text."""
     return json.dumps(statics, separators=(",", ":"))
+
+
+@lru_cache(maxsize=1024)
+def spec_static(spec: Spec) -> str:
+    """The static part of a message that only says how its records are put together."""
+    return static_text({"spec": spec})
 
 
 @lru_cache(maxsize=1024)
@@ -112,25 +114,34 @@ def compose(
 
     `rows=None` takes the leading size of the first tensor.
     """
+    named = list(entries)
+    tensors = [tensor for _, tensor in named]
+    described = tuple([(key, tensor.dtype, tensor.shape) for key, tensor in named])
+    layout, count, items = _layout_of(described, static, rows)
+    return Message(verb, layout, tensors, count, items, arguments)
+
+
+@lru_cache(maxsize=1024)
+def _layout_of(
+    described: tuple[tuple[Key, torch.dtype, torch.Size], ...], static: str, rows: int | None
+) -> tuple[Layout, int, int]:
+    """Layout, rows and items of tensors of these keys, dtypes and sizes."""
     leaves: list[Leaf] = []
     axes: list[Axis] = []
-    tensors: list[Tensor] = []
     items = -1
-    for key, tensor in entries:
-        leading = tensor.shape[0] if tensor.ndim else -1
+    for key, dtype, size in described:
+        leading = size[0] if len(size) else -1
         if rows is None:
             rows = max(leading, 0)
         if leading == rows:
-            axis, shape = Axis.ROWS, tensor.shape[1:]
+            axis, shape = Axis.ROWS, size[1:]
         elif leading >= 0 and items in (-1, leading):
-            axis, shape, items = Axis.ITEMS, tensor.shape[1:], leading
+            axis, shape, items = Axis.ITEMS, size[1:], leading
         else:
-            axis, shape = Axis.ONE, tensor.shape
-        leaves.append(Leaf(key, tensor.dtype, tuple(shape)))
+            axis, shape = Axis.ONE, size
+        leaves.append(Leaf(key, dtype, tuple(shape)))
         axes.append(axis)
-        tensors.append(tensor)
-    layout = layout_for(tuple(leaves), tuple(axes), static)
-    return Message(verb, layout, tensors, rows or 0, max(items, 0), arguments)
+    return layout_for(tuple(leaves), tuple(axes), static), rows or 0, max(items, 0)
 
 
 def text_of(message: Message) -> str:

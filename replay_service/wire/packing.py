@@ -10,6 +10,7 @@ buffer before a single tensor is made, so that nothing is ever allocated from wh
 
 from __future__ import annotations
 
+import struct
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -44,7 +45,7 @@ Take: TypeAlias = Callable[[int], Frame]
 """Gives a writable, aligned buffer of so many bytes."""
 
 HEADER_BYTES = 128
-HEADER_FIELDS = HEADER_BYTES // 8
+HEADER = struct.Struct(f"<{HEADER_BYTES // 8}q")
 PROTOCOL_VERSION = 1
 MAGIC = (int.from_bytes(b"REPLAY", "little") << 8) | PROTOCOL_VERSION
 LARGEST_MESSAGE_BYTES = 1 << 36
@@ -100,7 +101,9 @@ def begin(message: Message, take: Take, *, with_layout: bool) -> tuple[Frame, li
     text = layout.text if with_layout else b""
     frame = take(HEADER_BYTES + payload + len(text))
     arguments = (*message.arguments, *(0,) * (ARGUMENTS - len(message.arguments)))
-    frame[:HEADER_BYTES].view(np.int64)[:] = (
+    HEADER.pack_into(
+        frame.data,
+        0,
         MAGIC,
         message.request_id,
         message.verb,
@@ -134,8 +137,8 @@ def read_header(frame: Frame) -> Header:
     """
     if frame.size < HEADER_BYTES:
         raise ProtocolError(f"message ({frame.size} bytes) must have a header of {HEADER_BYTES} bytes")
-    magic, request_id, verb, status, digest, rows, items, payload, layout_bytes, known, *arguments = (
-        frame[:HEADER_BYTES].view(np.int64).tolist()
+    magic, request_id, verb, status, digest, rows, items, payload, layout_bytes, known, *arguments = HEADER.unpack_from(
+        frame.data
     )
     if magic != MAGIC:
         raise ProtocolError(f"message must begin with the mark of protocol version {PROTOCOL_VERSION}; got {magic:#x}")
@@ -185,14 +188,8 @@ def unpack(frame: Frame, layouts: LayoutTable) -> Message:
 
 
 def _tensors(frame: Frame, layout: Layout, rows: int, items: int) -> list[Tensor]:
-    tensors = []
-    offset = HEADER_BYTES
-    leading = ((rows,), (items,), ())
-    for leaf, axis in zip(layout.leaves, layout.axes, strict=True):
-        size = (*leading[axis], *leaf.shape)
-        tensors.append(view_leaf(frame, leaf.dtype, size, offset))
-        offset += aligned(leaf.row_bytes * (size[0] if axis < 2 else 1))
-    return tensors
+    blocks = layout.blocks(rows, items).leaves
+    return [view_leaf(frame, dtype, size, HEADER_BYTES + offset) for dtype, size, offset in blocks]
 
 
 VERBS = {int(verb): verb for verb in Verb}

@@ -20,7 +20,7 @@ from replay_service.wire.conversation import Conversation, checked
 from replay_service.wire.message import Message
 from replay_service.wire.packing import Frame
 
-__all__ = ["RayChannel", "readable"]
+__all__ = ["RayChannel", "node_address", "readable"]
 
 DEFAULT_IN_FLIGHT = 16
 
@@ -125,6 +125,11 @@ class RayPending:
                 self._reference = None
             return self._reply
 
+    @property
+    def settled(self) -> bool:
+        """Whether the reply was received."""
+        return self._reply is not None
+
     def done(self) -> bool:
         """Whether the reply is here."""
         reference = self._reference
@@ -139,6 +144,12 @@ class RayPending:
         except (RayError, GetTimeoutError) as error:
             raise self._channel.translated(error, timeout_s) from error
         return self._channel.receive(self._request, answer)
+
+
+def node_address() -> str:
+    """This node's own address, as Ray knows it."""
+    address: str = ray.util.get_node_ip_address()  # type: ignore[no-untyped-call]
+    return address
 
 
 def readable(frame: Frame) -> Frame:

@@ -1,0 +1,164 @@
+"""The channels of one handle in one process: over Ray always, over tensors where the operation allows."""
+
+from __future__ import annotations
+
+import os
+import threading
+import uuid
+from typing import Any
+
+import ray
+from ray.exceptions import RayError
+
+from replay_service.errors import (
+    ClosedError,
+    ReplayError,
+    ReplayTimeoutError,
+    ServiceUnavailableError,
+    TransportUnavailableError,
+)
+from replay_service.records import ServiceAddress
+from replay_service.wire.channel import Channel, Pending
+from replay_service.wire.message import Message
+from replay_service.wire.negotiate import DISTRIBUTED, Offer, Route, Support, negotiate
+from replay_service.wire.ray_objects import RayChannel, node_address
+from replay_service.wire.rendezvous import CLIENT_RANK, SERVICE_RANK, RemoteStore, make_group
+from replay_service.wire.tensor_group import TensorChannel, show_token
+from replay_service.wire.tensor_link import Link
+from replay_service.wire.verbs import Verb
+
+__all__ = ["Channels"]
+
+OPEN_TIMEOUT_S = 15.0
+
+
+class Channels:
+    """Joins the service at the first call, and picks a route for every kind of operation.
+
+    Args:
+        address: where the service lives.
+        fixed: a channel that carries everything, instead.
+    """
+
+    def __init__(self, address: ServiceAddress, fixed: Channel | None = None) -> None:
+        self._address = address
+        self._fixed = fixed
+        self._id = uuid.uuid4().hex
+        self._process = os.getpid()
+        self._actor: Any = None
+        self._ray: RayChannel | None = None
+        self._tensors: TensorChannel | None = None
+        self._support = Support()
+        self._obstacles: dict[Verb, str] = {}
+        self._routes: dict[Verb, Route] = {}
+        self._lock = threading.Lock()
+        self._closed = False
+
+    def call(self, request: Message, timeout_s: float) -> Message:
+        """Sends a request the way it can go, and waits for the reply."""
+        channel = self._channel_for(request)
+        try:
+            return channel.call(request, timeout_s)
+        except TransportUnavailableError as error:
+            return self._channel_after(request, channel, error).call(request, timeout_s)
+
+    def submit(self, request: Message, timeout_s: float) -> Pending:
+        """Sends a request the way it can go."""
+        return self._channel_for(request).submit(request, timeout_s)
+
+    def routes(self) -> dict[str, Route]:
+        """The route of every verb that was used, by its name."""
+        return {verb.name.lower(): route for verb, route in self._routes.items()}
+
+    def close(self) -> None:
+        """Frees the channels; the service goes on. Idempotent."""
+        with self._lock:
+            if self._closed:
+                return
+            self._closed = True
+            if self._process != os.getpid():
+                return  # a fork's copy: the channels are its parent's
+            for channel in (self._fixed, self._tensors, self._ray):
+                if channel is not None:
+                    channel.close()
+            if self._actor is not None and ray.is_initialized():
+                self._actor.close_client.remote(self._id)
+
+    def _channel_for(self, request: Message) -> Channel:
+        if self._closed:
+            raise ClosedError("handle must be open; it was closed")
+        if self._fixed is not None:
+            return self._fixed
+        over_ray = self._joined()
+        obstacle = "" if request.objects is None else "data"
+        offer = Offer(self._address.transport, obstacle, self._obstacles.get(request.verb, ""))
+        route = negotiate(offer, self._support)
+        self._routes[request.verb] = route
+        return self._tensor_channel() if route.kind == DISTRIBUTED else over_ray
+
+    def _channel_after(self, request: Message, channel: Channel, error: TransportUnavailableError) -> Channel:
+        """The channel for a reply that turned out to be no dense tensor."""
+        if channel.kind != DISTRIBUTED or self._address.transport == DISTRIBUTED:
+            raise TransportUnavailableError(f"{error}; use transport='auto' or 'ray'") from error
+        self._obstacles[request.verb] = "the reply"
+        return self._joined()
+
+    def _joined(self) -> RayChannel:
+        if self._process != os.getpid():
+            # A forked process has its own conversations; those of its parent must not be touched.
+            self._process, self._ray, self._tensors, self._lock = os.getpid(), None, None, threading.Lock()
+        channel = self._ray
+        if channel is None:
+            with self._lock:
+                channel = self._ray or self._join()
+        return channel
+
+    def _join(self) -> RayChannel:
+        address = self._address
+        if not ray.is_initialized():
+            raise ServiceUnavailableError(
+                f"this process must be joined to the Ray of {address.name!r}; call ray.init(address=…) or clients.connect"
+            )
+        try:
+            self._actor = ray.get_actor(address.name, namespace=address.namespace)
+            known = ray.get(self._actor.describe.remote(), timeout=address.timeout_s)
+        except (ValueError, RayError) as error:
+            raise ServiceUnavailableError(
+                f"name ({address.name!r}) must be that of a running service in namespace {address.namespace!r}"
+            ) from error
+        self._support = Support(known["transport"], tuple(known["backends"]))
+        self._actor.open_client.remote(self._id)
+        self._ray = RayChannel(self._actor, address.name)
+        return self._ray
+
+    def _tensor_channel(self) -> TensorChannel:
+        channel = self._tensors
+        if channel is None or channel.broken:
+            with self._lock:
+                channel = self._tensors
+                if channel is None or channel.broken:
+                    if channel is not None:
+                        channel.close()
+                    channel = self._tensors = self._open()
+        return channel
+
+    def _open(self) -> TensorChannel:
+        """A new pair with the service; its coordinates and its token travel over Ray."""
+        actor, timeout_s = self._actor, min(OPEN_TIMEOUT_S, self._address.timeout_s)
+        try:
+            opening = ray.get(actor.open_channel.remote(), timeout=timeout_s)
+            number = opening["number"]
+            store = RemoteStore(
+                lambda key, value: ray.get(actor.channel_put.remote(number, key, value), timeout=timeout_s),
+                lambda key: ray.get(actor.channel_look.remote(number, key), timeout=timeout_s),
+                timeout_s,
+            )
+            link = Link(make_group(store, CLIENT_RANK, node_address(), timeout_s), SERVICE_RANK)
+            show_token(link, opening["token"], timeout_s)
+        except RayError as error:
+            raise ServiceUnavailableError(f"{self._address.name} must be alive and reachable; {error}") from error
+        except ReplayTimeoutError as error:
+            raise ServiceUnavailableError(f"{self._address.name} must answer on its tensor channel; {error}") from error
+        except ReplayError:
+            raise
+        return TensorChannel(link, self._address.name)

@@ -1,0 +1,235 @@
+"""The tensor channel: frames over a pair of gloo groups, one thread of the service per client.
+
+The client posts memory for the reply before it sends a request, and says in the request how much; so a reply of the usual size is one
+message, received where it will be used. Replies are answered in the order of the requests.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from collections.abc import Callable
+from typing import Any, Protocol
+
+import numpy as np
+
+from replay_service.arena import Arena
+from replay_service.errors import ClosedError, ReplayError, ReplayTimeoutError, ServiceUnavailableError
+from replay_service.wire.channel import InFlight
+from replay_service.wire.conversation import Conversation, checked
+from replay_service.wire.message import Message
+from replay_service.wire.packing import Frame, Take, read_header
+from replay_service.wire.rendezvous import TOKEN_BYTES, is_token
+from replay_service.wire.tensor_link import REQUEST_TAG, Link, Receiving, reply_tag
+from replay_service.wire.verbs import Verb
+
+__all__ = ["TensorChannel", "serve_link", "show_token"]
+
+STANDING_BYTES = 4 * 1024 * 1024
+"""What a serving thread has posted for the next request; memory is only touched as far as requests fill it."""
+
+SMALLEST_REPLY_BYTES = 16 * 1024
+LARGEST_BYTES = 1 << 34
+DEFAULT_IN_FLIGHT = 16
+SEND_TIMEOUT_S = 60.0
+CLOSE_TIMEOUT_S = 1.0
+FOREVER_S = 10 * 365 * 24 * 3600.0
+
+
+class Serves(Protocol):
+    """A service's door, as `Dispatch.serve`."""
+
+    def __call__(
+        self, frame: Frame, objects: Any = None, *, take: Take | None = None, route: str = "", dense_only: bool = False
+    ) -> tuple[Frame, Any]: ...
+
+
+def show_token(link: Link, token: bytes, timeout_s: float) -> None:
+    """The client's first message: the secret it got over Ray."""
+    link.send(np.frombuffer(token, np.uint8).copy(), REQUEST_TAG, TOKEN_BYTES, timeout_s)
+
+
+def serve_link(
+    link: Link,
+    token: bytes,
+    serve: Serves,
+    *,
+    on_open: Callable[[], None] = lambda: None,
+    open_timeout_s: float = 10.0,
+) -> None:
+    """Answers one client until it is gone; runs on a thread of its own, which is all that a slow client can hold up.
+
+    A wrong token ends it before anything else is read. A reply that a client does not take within a minute ends it, too.
+    """
+    try:
+        shown = np.zeros(TOKEN_BYTES, np.uint8)
+        link.finish(link.post(shown, REQUEST_TAG), open_timeout_s)
+        if not is_token(shown.tobytes(), token):
+            return
+        on_open()
+        standing = np.empty(STANDING_BYTES, np.uint8)
+        arena = Arena(max_buffers=3)
+        while True:
+            frame = link.receive(standing, REQUEST_TAG).frame(FOREVER_S, arena.take, LARGEST_BYTES)
+            header = read_header(frame)
+            reply, _ = serve(frame, take=arena.take, route="distributed", dense_only=True)
+            link.send(reply, reply_tag(header.request_id), header.status, SEND_TIMEOUT_S)
+            if header.verb is Verb.CLOSE:
+                return
+            del frame, reply
+    except ReplayError:
+        return  # the client is gone, or does not keep to the protocol: its thread ends, everybody else goes on
+    finally:
+        link.close()
+
+
+class TensorChannel:
+    """The client's end.
+
+    Args:
+        link: an open link on which the token was shown.
+        name: how errors call the service.
+        in_flight: how many requests may be unanswered.
+    """
+
+    kind = "distributed"
+    carries_objects = False
+
+    def __init__(self, link: Link, name: str, in_flight: int = DEFAULT_IN_FLIGHT) -> None:
+        self._link = link
+        self._name = name
+        self._conversation = Conversation()
+        self._in_flight = InFlight(in_flight)
+        self._sending = Arena(max_buffers=2)
+        self._receiving = Arena(max_buffers=8)
+        self._sizes: dict[Verb, int] = {}
+        self._order = threading.Lock()
+        self._closed = False
+        self._timed_out = False
+
+    @property
+    def broken(self) -> bool:
+        """Whether the pair is of no use any more; a new one has to be opened."""
+        return self._link.broken
+
+    def call(self, request: Message, timeout_s: float) -> Message:
+        """Sends a request and waits for its reply."""
+        return checked(self._send(request, timeout_s).result(timeout_s))
+
+    def submit(self, request: Message, timeout_s: float) -> TensorPending:
+        """Sends a request; waits up to `timeout_s` for a place among those in flight."""
+        self._in_flight.admit(timeout_s)
+        pending = self._send(request, timeout_s)
+        self._in_flight.add(pending)
+        return pending
+
+    def close(self) -> None:
+        """Says goodbye and lets go of the pair."""
+        if self._closed:
+            return
+        self._closed = True
+        if not self._link.broken:
+            with contextlib.suppress(ReplayError):  # the service may be gone already
+                goodbye = self._exchange(Message(Verb.CLOSE), CLOSE_TIMEOUT_S, with_layout=False)
+                goodbye.frame(CLOSE_TIMEOUT_S, self._receiving.take, LARGEST_BYTES)
+        self._link.close()
+
+    def resend(self, request: Message, timeout_s: float) -> Receiving:
+        """Sends a request again with the text of its layout."""
+        return self._exchange(request, timeout_s, with_layout=True)
+
+    def receive(self, request: Message, receiving: Receiving, timeout_s: float) -> Message:
+        """The reply to a request."""
+        try:
+            frame = receiving.frame(timeout_s, self._receiving.take, LARGEST_BYTES)
+        except ReplayTimeoutError as error:
+            self._timed_out = True
+            raise ReplayTimeoutError(
+                f"timeout ({timeout_s} s) must cover the call; {self._name} has not answered"
+            ) from error
+        except ServiceUnavailableError as error:
+            raise self._explained(error) from error
+        self._sizes[request.verb] = frame.size
+        return self._conversation.reply(request, frame)
+
+    def _send(self, request: Message, timeout_s: float) -> TensorPending:
+        if self._closed:
+            raise ClosedError("handle must be open; it was closed")
+        return TensorPending(self, request, self._exchange(request, timeout_s, with_layout=False))
+
+    def _exchange(self, request: Message, timeout_s: float, *, with_layout: bool) -> Receiving:
+        with self._order:
+            capacity = max(SMALLEST_REPLY_BYTES, self._sizes.get(request.verb, 0))
+            request.status = capacity
+            frame = self._conversation.request(request, self._sending.take, with_layout=with_layout)
+            try:
+                receiving = self._link.receive(self._receiving.take(capacity), reply_tag(request.request_id))
+                self._link.send(frame, REQUEST_TAG, STANDING_BYTES, timeout_s)
+            except ReplayTimeoutError:
+                self._timed_out = True
+                raise
+            except ServiceUnavailableError as error:
+                raise self._explained(error) from error
+        return receiving
+
+    def _explained(self, error: ServiceUnavailableError) -> Exception:
+        """Another call's timeout closes the pair under this one: that is a timeout, not a dead service."""
+        if self._timed_out:
+            return ReplayTimeoutError(f"channel to {self._name} must be opened anew; another call's timeout closed it")
+        return ServiceUnavailableError(f"{self._name} must be alive and reachable; {error}")
+
+
+class TensorPending:
+    """A request on its way over the tensor channel."""
+
+    def __init__(self, channel: TensorChannel, request: Message, receiving: Receiving) -> None:
+        self._channel = channel
+        self._request = request
+        self._receiving: Receiving | None = receiving
+        self._reply: Message | None = None
+        self._error: Exception | None = None
+        self._lock = threading.Lock()
+        self._watcher: threading.Thread | None = None
+
+    @property
+    def settled(self) -> bool:
+        """Whether the reply was received and taken note of."""
+        return self._reply is not None or self._error is not None
+
+    def result(self, timeout_s: float) -> Message:
+        """The reply."""
+        with self._lock:
+            if self._error is not None:
+                raise self._error
+            if self._reply is None:
+                try:
+                    self._reply = self._received(timeout_s)
+                except ReplayError as error:
+                    self._error = error
+                    raise
+                self._receiving = None
+            return self._reply
+
+    def done(self) -> bool:
+        """Whether the reply is here. gloo cannot be asked, so the first call sends a thread to wait for it."""
+        if self.settled:
+            return True
+        if self._watcher is None:
+            self._watcher = threading.Thread(target=self._watch, daemon=True)
+            self._watcher.start()
+        return False
+
+    def _watch(self) -> None:
+        try:
+            self.result(FOREVER_S)
+        except ReplayError:
+            return  # kept for whoever asks for the result
+
+    def _received(self, timeout_s: float) -> Message:
+        if self._receiving is None:
+            raise ClosedError("request must be in flight")
+        reply = self._channel.receive(self._request, self._receiving, timeout_s)
+        if Conversation.is_forgotten(reply):
+            again = self._channel.resend(self._request, timeout_s)
+            reply = self._channel.receive(self._request, again, timeout_s)
+        return reply

@@ -1,0 +1,131 @@
+"""One end of an open pair: frames out, frames in, with deadlines; the errors of gloo end here.
+
+A frame that fits what the receiver has posted travels as one message. Of a larger one the header goes ahead; its receiver makes room,
+and the whole frame follows under a tag of its own. Tags keep the replies of several requests in flight apart.
+"""
+
+from __future__ import annotations
+
+import threading
+from datetime import timedelta
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from replay_service.errors import ReplayTimeoutError, ServiceUnavailableError
+from replay_service.wire.packing import HEADER_BYTES, Frame, ProtocolError, Take, read_header
+
+__all__ = ["REQUEST_TAG", "Link", "Receiving", "reply_tag"]
+
+REQUEST_TAG = 0
+FIRST_REPLY_TAG = 16
+TAGS = 1 << 20
+SHORTEST_WAIT_S = 0.001
+
+
+def reply_tag(request_id: int) -> int:
+    """The tag of the reply to a request; the next tag is that of a reply that did not fit."""
+    return FIRST_REPLY_TAG + 2 * (request_id % TAGS)
+
+
+class Receiving:
+    """A frame that was asked for: memory is posted, the other end may send."""
+
+    def __init__(self, link: Link, buffer: Frame, tag: int) -> None:
+        self._link = link
+        self._buffer = buffer
+        self._tag = tag
+        self._work = link.post(buffer, tag)
+
+    def frame(self, timeout_s: float, take: Take, largest_bytes: int) -> Frame:
+        """The frame, once it is here.
+
+        Raises:
+            ReplayTimeoutError: not here within `timeout_s`; the link is closed by that.
+            ServiceUnavailableError: the other end is gone.
+            ProtocolError: what came is no frame, or a larger one than `largest_bytes`.
+        """
+        self._link.finish(self._work, timeout_s)
+        header = read_header(self._buffer)
+        size = header.frame_bytes
+        if size <= self._buffer.size:
+            return self._buffer[:size]
+        if size > largest_bytes:
+            raise self._link.protocol_error(f"message ({size} bytes) must be at most {largest_bytes} bytes")
+        whole = take(size)
+        self._link.finish(self._link.post(whole, self._tag + 1), timeout_s)
+        return whole
+
+
+class Link:
+    """Sends and receives frames over a group of two.
+
+    Args:
+        group: the group.
+        peer: the rank of the other end.
+    """
+
+    def __init__(self, group: Any, peer: int) -> None:
+        self._group = group
+        self._peer = peer
+        self._sending = threading.Lock()
+        self.broken = False
+
+    def receive(self, buffer: Frame, tag: int) -> Receiving:
+        """Posts `buffer` for the next frame under `tag`."""
+        return Receiving(self, buffer, tag)
+
+    def send(self, frame: Frame, tag: int, capacity: int, timeout_s: float) -> None:
+        """Sends a frame to a receiver that has posted `capacity` bytes under `tag`."""
+        with self._sending:
+            if frame.size <= capacity:
+                self._push(frame, tag, timeout_s)
+            else:
+                self._push(frame[:HEADER_BYTES], tag, timeout_s)
+                self._push(frame, tag + 1, timeout_s)
+
+    def post(self, buffer: Frame, tag: int) -> Any:
+        """Asks the group for bytes under `tag`."""
+        try:
+            return self._group.recv([torch.from_numpy(buffer)], self._peer, tag)
+        except RuntimeError as error:
+            raise self._translated(error, 0) from error
+
+    def finish(self, work: Any, timeout_s: float) -> None:
+        """Waits for what was asked for."""
+        try:
+            # Less than a millisecond would be rounded to "for ever".
+            work.wait(timedelta(seconds=max(timeout_s, SHORTEST_WAIT_S)))
+        except RuntimeError as error:
+            raise self._translated(error, timeout_s) from error
+
+    def protocol_error(self, text: str) -> Exception:
+        """The error of a peer that does not keep to the protocol; the link is of no use after it."""
+        self.broken = True
+        return ProtocolError(text)
+
+    def close(self) -> None:
+        """Lets go of the group; what is in flight fails on both ends."""
+        self.broken = True
+        group, self._group = self._group, None
+        if group is not None:
+            group.abort()
+
+    def _push(self, frame: Frame, tag: int, timeout_s: float) -> None:
+        self._push_tensor(torch.from_numpy(frame), tag, timeout_s)
+
+    def _push_tensor(self, tensor: Tensor, tag: int, timeout_s: float) -> None:
+        try:
+            work = self._group.send([tensor], self._peer, tag)
+        except (RuntimeError, AttributeError) as error:
+            raise self._translated(error, timeout_s) from error
+        self.finish(work, timeout_s)
+
+    def _translated(self, error: Exception, timeout_s: float) -> Exception:
+        """gloo's error as one of ours; gloo closes the pair after any of them."""
+        self.broken = True
+        text = str(error).splitlines()[0] if str(error) else type(error).__name__
+        if "Timed out" in text or "timed out" in text:
+            return ReplayTimeoutError(f"timeout ({timeout_s} s) must cover the call; the other end has not answered")
+        return ServiceUnavailableError(f"the other end must be alive and reachable; {text}")
