@@ -231,7 +231,7 @@ class EpisodeIndex(EpisodeView):
             "cursors": torch.from_numpy(self.cursors),
             "lengths": torch.from_numpy(self.lengths),
             "marks": torch.from_numpy(marks),
-            "ids": None if ids is None else torch.from_numpy(ids),
+            "ids": torch.from_numpy(ids) if ids is not None and self._marked_by == "ids" else None,
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:

@@ -114,6 +114,7 @@ def test_columns_rebuild_what_writing_made(data: st.DataObject, capacity: int, l
 def test_columns_without_a_row_clear_the_index() -> None:
     index = filled()
     index.rebuild(ids=np.zeros((5, 2), np.int64), cursor=0, length=0)
+    index.append([], ids=[])
     index.load_state_dict(index.state_dict())
     assert (index.length, index.marked_by, index.count()) == (0, None, 0)
 
