@@ -45,6 +45,10 @@ class Arena:
         self._pool: list[NDArray[np.uint8]] = []
         self._lock = threading.Lock()
 
+    def __reduce__(self) -> tuple[type[Arena], tuple[int, int]]:
+        # A copy, in this process or another, starts with memory of its own.
+        return Arena, (self._max_buffers, self._max_bytes)
+
     def take(self, size_bytes: int) -> NDArray[np.uint8]:
         """A writable buffer `[size_bytes]`, aligned to `ALIGNMENT`, that the caller owns while holding it or a view of it."""
         if size_bytes < SMALLEST_RECYCLED_BYTES:

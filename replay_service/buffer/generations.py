@@ -66,8 +66,23 @@ class Generations:
         return {"stamps": self._stamps.clone()}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Takes the counters over, by copy."""
-        self._stamps = state["stamps"][: self._capacity].clone()
+        """Takes the counters over, by copy and in place; those of slots that do not exist here are left out."""
+        saved: Tensor = state["stamps"][: self._capacity]
+        self._grow(saved.numel())
+        self._stamps[: saved.numel()] = saved
+        self._stamps[saved.numel() :] = NO_STAMP
+
+    def share(self) -> None:
+        """Moves the counters to memory that processes started from this one see.
+
+        Raises:
+            ValueError: counters that grow on demand would part.
+        """
+        if self._stamps.numel() < self._capacity:
+            raise ValueError(
+                f"capacity ({self._capacity}) must be at most {self._stamps.numel()} to share generation stamps"
+            )
+        self._stamps.share_memory_()  # type: ignore[no-untyped-call]
 
     def _grow(self, needed: int) -> None:
         size = self._stamps.numel()

@@ -4,16 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import AbstractContextManager
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 
 from replay_service.buffer.assembly import make_sampler, make_storage, make_writer
 from replay_service.buffer.samplers.base import Sampler
+from replay_service.buffer.sharing import SharedLock
 from replay_service.buffer.storages.base import Storage
 from replay_service.buffer.writers.base import Writer
 
 __all__ = ["BufferParts"]
+
+Self = TypeVar("Self", bound="BufferParts")
 
 
 class BufferParts:
@@ -32,6 +35,7 @@ class BufferParts:
     _collate_fn: Callable[[Any], Any] | None
     _batch_size: int | None
     _dim_extend: int
+    _shared: bool = False
 
     def __init__(
         self,
@@ -71,9 +75,11 @@ class BufferParts:
     @property
     def write_count(self) -> int:
         """Records written so far, overwritten ones included."""
+        self._catch_up()
         return self._writer.write_count
 
     def __len__(self) -> int:
+        self._catch_up()
         return len(self._storage)
 
     # -- exchanging parts -------------------------------------------------------------------------------------------
@@ -83,7 +89,11 @@ class BufferParts:
 
         Returns:
             the previous storage.
+
+        Raises:
+            RuntimeError: the buffer is shared with other processes.
         """
+        self._require_own("set_storage")
         made, previous = make_storage(storage), self._storage
         with previous.lock, made.lock:
             previous.detach(self)
@@ -95,7 +105,12 @@ class BufferParts:
         return previous
 
     def set_writer(self, writer: Writer) -> Writer:
-        """Exchanges the writer; the new one goes on behind what the storage holds. Returns the previous one."""
+        """Exchanges the writer; the new one goes on behind what the storage holds. Returns the previous one.
+
+        Raises:
+            RuntimeError: the buffer is shared with other processes.
+        """
+        self._require_own("set_writer")
         made = make_writer(writer)
         with self.lock:
             previous, self._writer = self._writer, made
@@ -127,6 +142,33 @@ class BufferParts:
                 )
             self._dim_extend = self._given_dim_extend = wanted
 
+    def share(self: Self, shared: bool = True) -> Self:
+        """Lets processes of this machine share the buffer: those forked from this one, and those it is handed to when they start.
+
+        Records, stamps and counters are one for all; what a sampler keeps is each process's own. Extend the buffer once before
+        processes part, so that all of them know the layout. Returns the buffer.
+
+        Raises:
+            TypeError: the storage has no columns in this machine's memory, or the writer goes around no ring.
+            ValueError: another buffer holds the same storage.
+            RuntimeError: `shared` is False and the buffer is shared already.
+        """
+        if not shared:
+            if self._shared:
+                raise RuntimeError("shared (False) must not take back what other processes may hold; make a new buffer")
+            return self
+        with self.lock:
+            if not self._shared:
+                if self._storage.attached > 1:
+                    raise ValueError(
+                        f"storage must belong to one buffer to be shared; {self._storage.attached} hold it"
+                    )
+                lock = SharedLock(self)
+                self._storage.share()
+                self.lock = self._storage.lock = lock
+                self._shared = True
+        return self
+
     def set_rng(self, generator: torch.Generator) -> None:
         """Makes `generator` the source of all random numbers of this buffer.
 
@@ -144,6 +186,20 @@ class BufferParts:
         with self.lock:
             self._sampler.mark_update(self._storage.flat_slots(index), storage=self._storage)
 
+    def _catch_up(self) -> None:
+        """Learns what other processes wrote; without them, counts are read without waiting for a call that runs."""
+        if self._shared:
+            with self.lock:
+                pass
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {name: value for name, value in self.__dict__.items() if name != "lock"}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        self.lock = self._storage.lock
+        self._storage.attach(self)
+
     def _adopt_storage(self, generator: torch.Generator | None) -> None:
         """Connects a storage that is new to this buffer."""
         storage = self._storage
@@ -152,6 +208,10 @@ class BufferParts:
         self._writer.register_storage(storage)
         storage.attach(self)
         self.set_rng(_seeded() if generator is None else generator)
+
+    def _require_own(self, call: str) -> None:
+        if self._shared:
+            raise RuntimeError(f"{call} must come before share: other processes may hold the buffer as it is")
 
     def _tell_sampler(self) -> None:
         """Announces what the storage holds already."""

@@ -111,6 +111,8 @@ class ReplayBuffer(RecordAccess, LateWrites, BufferState, LocalService):
         self._collate_fn = collate_fn
         self._sample_unit = sample_unit
         self._arena = Arena()
+        if shared:
+            self.share()
 
     # -- writing ----------------------------------------------------------------------------------------------------
 

@@ -41,7 +41,7 @@ class BufferState(BufferParts):
 
     def stats(self) -> dict[str, Any]:
         """A snapshot: size, write_count, prefetch_queue_size, initialized, capacity, utilization. Waits for no other call."""
-        size, capacity = len(self._storage), self._storage.max_size
+        size, capacity = len(self), self._storage.max_size
         return {
             "size": size,
             "write_count": self._writer.write_count,

@@ -19,6 +19,8 @@ from replay_service.structure import Leaf, Rows
 
 __all__ = ["Batch", "Storage", "WriteListener"]
 
+RLOCK = type(threading.RLock())
+
 
 class Batch(Protocol):
     """Validated records on their way into a storage: they have a length and can be sliced."""
@@ -185,6 +187,41 @@ class Storage(ABC):
         """Records per slot of a prepared batch (the first batch fixes it)."""
         return self.lanes
 
+    # -- sharing ----------------------------------------------------------------------------------------------------
+
+    @property
+    def epoch(self) -> int:
+        """How often the storage was emptied."""
+        return 0
+
+    def share(self) -> None:
+        """Moves the records, also those to come, to memory that processes started from this one see.
+
+        Raises:
+            TypeError: records of this storage are Python objects, or lie on another device.
+        """
+        raise TypeError(f"share must have a columnar storage on the CPU; got {type(self).__name__}")
+
+    def catch_up(self, filled: int, epoch: int) -> None:
+        """Takes over how many slots another process filled, and how often it emptied them."""
+        raise TypeError(f"{type(self).__name__} is not shared")
+
+    def __getstate__(self) -> dict[str, Any]:
+        state = self.__dict__.copy()
+        state["_listeners"] = []  # a buffer that is copied attaches itself again
+        if isinstance(self.lock, RLOCK):  # one of this process; a shared one goes along
+            del state["lock"]
+        if self.generator is not None:  # as bytes: torch's own way breaks for processes that are started
+            state["generator"] = (str(self.generator.device), self.generator.get_state().numpy().tobytes())
+        return state
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update({"lock": threading.RLock(), **state})
+        if self.generator is not None:
+            device, saved = state["generator"]
+            self.generator = torch.Generator(device)
+            self.generator.set_state(torch.frombuffer(bytearray(saved), dtype=torch.uint8))
+
     # -- stamps and listeners ---------------------------------------------------------------------------------------
 
     @property
@@ -197,6 +234,11 @@ class Storage(ABC):
         if self._generations is None:
             self._generations = Generations(self.slots)
         return self._generations
+
+    @property
+    def attached(self) -> int:
+        """Number of buffers that hold this storage."""
+        return len(self._listeners)
 
     def attach(self, buffer: WriteListener) -> None:
         """Lets `buffer.mark_update(index)` know of records written through `storage[index] = data`."""

@@ -11,7 +11,9 @@ from torch import Tensor
 
 from replay_service.buffer.columns import Column, allocate
 from replay_service.buffer.counts import positive_integer
-from replay_service.buffer.index import Index, as_slots, is_coordinates, is_single
+from replay_service.buffer.generations import Generations
+from replay_service.buffer.index import Index, as_slots, is_single
+from replay_service.buffer.lanes import records_at, records_of
 from replay_service.buffer.storages.base import Batch, Storage
 from replay_service.buffer.table import Table
 from replay_service.errors import LayoutError, key_name
@@ -53,6 +55,8 @@ class LazyTensorStorage(Storage):
         self.device = torch.device("cpu" if device == "auto" else device)
         self._table: Table | None = None
         self._filled = 0
+        self._epoch = 0
+        self._is_shared = False
         # Known from the first batch on; until that is written they are those of the batch that was prepared last.
         self._lane_shape: tuple[int, ...] = (0,) * (self.ndim - 1)
 
@@ -110,7 +114,7 @@ class LazyTensorStorage(Storage):
 
     def all_cells(self, slots: Tensor) -> Tensor:
         """Coordinates int64 `[n * lanes, ndim]` of every record in `slots`."""
-        return torch.stack(self.coordinates(self._records_of(slots)), 1)
+        return torch.stack(self.coordinates(records_of(slots, self.lanes)), 1)
 
     def lanes_of(self, batch: Batch) -> int:
         """Records per slot of the batch that was prepared last."""
@@ -161,7 +165,7 @@ class LazyTensorStorage(Storage):
         if slots is None:
             table.write(start * lanes, rows)
         else:
-            table.write_at(_records_of(slots, lanes), rows)
+            table.write_at(records_of(slots, lanes), rows)
         self._table = table
         self._filled = max(self._filled, stop)
 
@@ -192,6 +196,7 @@ class LazyTensorStorage(Storage):
     def empty(self) -> None:
         """Forgets all records; memory and layout stay."""
         self._filled = 0
+        self._epoch += 1
         if self._generations is not None:
             self._generations.advance_written()
 
@@ -211,7 +216,35 @@ class LazyTensorStorage(Storage):
         """Gathers flat records `slots` int64 `[n]` into `outs`."""
         self._filled_table().read_into(slots, outs)
 
-    # -- persistence and sharing ------------------------------------------------------------------------------------
+    # -- sharing ----------------------------------------------------------------------------------------------------
+
+    @property
+    def epoch(self) -> int:
+        """How often the storage was emptied."""
+        return self._epoch
+
+    def share(self) -> None:
+        """Moves the columns, also those to come, and the stamps to memory that processes started from this one see."""
+        if self.device.type != "cpu":
+            super().share()
+        self._is_shared = True
+        if self._table is not None:
+            self._table = self._table.shared()
+        if self._generations is not None:
+            self._generations.share()
+
+    def track_generations(self) -> Generations:
+        """The write counters; shared where the columns are."""
+        stamps = super().track_generations()
+        if self._is_shared:
+            stamps.share()
+        return stamps
+
+    def catch_up(self, filled: int, epoch: int) -> None:
+        """Takes over how many slots another process filled, and how often it emptied them."""
+        self._filled, self._epoch = filled, epoch
+
+    # -- persistence ------------------------------------------------------------------------------------
 
     def state_dict(self) -> dict[str, Any]:
         """Copies of the filled part of every column, with the layout that names them."""
@@ -254,25 +287,8 @@ class LazyTensorStorage(Storage):
         return self._table
 
     def _records_at(self, index: Index) -> Tensor:
-        """Flat record numbers that `index` names, in the shape of the batch it asks for (`()` for one record)."""
-        if self.ndim == 1:
-            slots = as_slots(index, self._filled)
-            if isinstance(index, Tensor) and index.ndim != 1 and index.dtype != torch.bool:
-                return slots.view(index.shape)
-            return slots[0] if is_single(index) else slots
         lanes = self._lane_shape if self._table is not None else (0,) * (self.ndim - 1)
-        if is_coordinates(index, self.ndim):
-            parts = tuple(index.unbind(1)) if isinstance(index, Tensor) else index
-            try:
-                return torch.arange(self._filled * self.lanes).view(self._filled, *lanes)[parts]
-            except (IndexError, TypeError) as error:
-                inside = ", ".join(map(str, (self._filled, *lanes)))
-                raise IndexError(f"index must be coordinates inside [{inside}]; {error}") from None
-        picked = self._records_of(as_slots(index, self._filled)).view(-1, *lanes)
-        return picked[0] if is_single(index) else picked
-
-    def _records_of(self, slots: Tensor) -> Tensor:
-        return _records_of(slots, self.lanes)
+        return records_at(index, self._filled, lanes)
 
     def _overwrite(self, index: Index, data: Any) -> None:
         """Writes records that are filled already, slots or single cells."""
@@ -321,11 +337,8 @@ class LazyTensorStorage(Storage):
         return Table(self._new_columns(rows.leaves(), records), rows.spec)
 
     def _new_columns(self, leaves: Sequence[Leaf], records: int) -> list[Column]:
-        return allocate(leaves, records, self.device)
-
-
-def _records_of(slots: Tensor, lanes: int) -> Tensor:
-    return slots if lanes == 1 else (slots[:, None] * lanes + torch.arange(lanes)).reshape(-1)
+        columns = allocate(leaves, records, self.device)
+        return Table(columns, "t").shared().columns if self._is_shared else columns
 
 
 def _require_rows(rows: Rows, expected: int) -> None:
