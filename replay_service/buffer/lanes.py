@@ -42,8 +42,25 @@ def records_at(index: Index, filled: int, lane_shape: tuple[int, ...]) -> Tensor
         picked = records_of(slots, lanes).view(slots.numel(), *lane_shape)
         return picked[0] if is_single(index) else picked
     parts = tuple(index.unbind(1)) if isinstance(index, Tensor) else index
+    if len(parts) == 1 + len(lane_shape) and all(
+        isinstance(part, Tensor) and part.dtype == torch.int64 for part in parts
+    ):
+        return _numbers_of(parts, (filled, *lane_shape))
     try:
         return torch.arange(filled * lanes).view(filled, *lane_shape)[parts]
     except (IndexError, TypeError) as error:
         inside = ", ".join(map(str, (filled, *lane_shape)))
         raise IndexError(f"index must be coordinates inside [{inside}]; {error}") from None
+
+
+def _numbers_of(coordinates: tuple[Tensor, ...], shape: tuple[int, ...]) -> Tensor:
+    """Flat numbers of coordinates, whose cost is that of the coordinates alone, not of the storage."""
+    records = torch.zeros_like(coordinates[0])
+    for coordinate, extent in zip(coordinates, shape, strict=True):
+        if coordinate.shape != records.shape:
+            raise IndexError(
+                f"index (coordinates of shape {list(coordinate.shape)}) must have shape {list(records.shape)}"
+            )
+        slots = as_slots(coordinate, extent)
+        records = records * extent + slots.view(records.shape)
+    return records

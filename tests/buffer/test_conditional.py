@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 import torch
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from tensordict import TensorDict
 
@@ -177,6 +177,7 @@ def test_stale_rows_are_not_counted_as_outdated() -> None:
     assert (result.updated_count, result.version_rejected_count, result.stale_count) == (0, 1, 1)
 
 
+@settings(deadline=None)
 @given(
     st.lists(st.tuples(st.integers(0, 3), st.integers(0, 5)), min_size=1, max_size=12),
     st.lists(st.integers(0, 5), min_size=4, max_size=4),

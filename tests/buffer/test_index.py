@@ -7,12 +7,13 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from replay_service.buffer.index import as_slots, is_coordinates, is_key, is_single, last_of_duplicates
 
 
+@settings(deadline=None)
 @given(
     st.integers(0, 12),
     st.integers(-15, 15) | st.none(),
@@ -24,6 +25,7 @@ def test_slices_are_those_of_lists(size: int, start: int | None, stop: int | Non
     assert as_slots(part, size).tolist() == list(range(size))[part]
 
 
+@settings(deadline=None)
 @given(
     st.integers(1, 9).flatmap(lambda size: st.tuples(st.just(size), st.lists(st.integers(-size, size - 1), max_size=6)))
 )
@@ -42,6 +44,7 @@ def test_numbers_are_those_of_lists(drawn: tuple[int, list[int]]) -> None:
         assert slots.tolist() == expected
 
 
+@settings(deadline=None)
 @given(st.lists(st.booleans(), max_size=9))
 def test_masks_select(flags: list[bool]) -> None:
     expected = [place for place, flag in enumerate(flags) if flag]
@@ -103,6 +106,7 @@ def test_keys_are_names() -> None:
     assert [is_key(index) for index in ("a", ("a", "b"), (), (0, "a"), 0)] == [True, True, False, False, False]
 
 
+@settings(deadline=None)
 @given(st.lists(st.integers(0, 5), max_size=12))
 def test_the_last_of_duplicates_wins(slots: list[int]) -> None:
     winners = last_of_duplicates(torch.tensor(slots, dtype=torch.int64))

@@ -44,6 +44,9 @@ def test_without_lanes_the_shape_is_that_of_the_index(index: Any, records: Any) 
         ((slice(None), 0), [0, 2, 4]),
         (torch.tensor([[2, 1], [0, 0]]), [5, 0]),
         ((torch.tensor([2, 0]), torch.tensor([1, 0])), [5, 0]),
+        ((torch.tensor([-1]), torch.tensor([-2])), [4]),
+        ((torch.tensor([[2], [0]]), torch.tensor([[1], [0]])), [[5], [0]]),
+        (torch.zeros(0, 2, dtype=torch.int64), []),
         (torch.tensor([False, True, False]), [[2, 3]]),
     ],
 )
@@ -51,7 +54,9 @@ def test_with_lanes(index: Any, records: Any) -> None:
     assert records_at(index, 3, (2,)).tolist() == records
 
 
-@pytest.mark.parametrize("index", [3, (0, 2), (3, 0), torch.tensor([[0, 5]]), (0, 0, 0)])
+@pytest.mark.parametrize(
+    "index", [3, (0, 2), (3, 0), torch.tensor([[0, 5]]), (0, 0, 0), (torch.tensor([0, 1]), torch.tensor([0]))]
+)
 def test_outside(index: Any) -> None:
     with pytest.raises(IndexError, match="index"):
         records_at(index, 3, (2,))
