@@ -17,7 +17,7 @@ from torch import Tensor
 from replay_service.arena import aligned
 from replay_service.structure import Leaf
 
-__all__ = ["payload_bytes", "view_leaf", "views"]
+__all__ = ["copy_leaf", "payload_bytes", "view_leaf", "views"]
 
 NUMPY_DTYPES: dict[torch.dtype, np.dtype[Any]] = {
     torch.bool: np.dtype(np.bool_),
@@ -55,6 +55,17 @@ def view_leaf(flat: NDArray[np.uint8], dtype: torch.dtype, size: tuple[int, ...]
         return torch.from_numpy(np.ndarray(size, known, flat, offset))
     # bfloat16, float8: NumPy carries their bits as integers
     return torch.from_numpy(np.ndarray(size, CARRIERS[dtype.itemsize], flat, offset)).view(dtype)
+
+
+def copy_leaf(out: Tensor, tensor: Tensor) -> None:
+    """Copies `tensor` into `out`, a view of a payload; on this thread alone.
+
+    torch would share the copy among OpenMP threads, which go on spinning for the processor that the network's threads need next.
+    """
+    if tensor.device.type == "cpu" and tensor.dtype in NUMPY_DTYPES and out.dtype == tensor.dtype:
+        np.copyto(out.numpy(), tensor.detach().resolve_conj().resolve_neg().numpy())
+    else:
+        out.copy_(tensor)
 
 
 def views(flat: NDArray[np.uint8], leaves: Sequence[Leaf], rows: int, offset: int = 0) -> list[Tensor]:

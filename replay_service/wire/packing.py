@@ -22,7 +22,7 @@ from torch import Tensor
 
 from replay_service.arena import aligned
 from replay_service.errors import LayoutError, ReplayError
-from replay_service.payload import view_leaf
+from replay_service.payload import copy_leaf, view_leaf
 from replay_service.wire.layout import Layout, LayoutTable
 from replay_service.wire.message import ARGUMENTS, EMPTY, TEXT, Message
 from replay_service.wire.verbs import Verb
@@ -125,7 +125,7 @@ def pack(message: Message, take: Take, *, with_layout: bool) -> Frame:
     """The message as one flat buffer; tensors of any device are copied in."""
     frame, outs = begin(message, take, with_layout=with_layout)
     for out, tensor in zip(outs, message.tensors, strict=True):
-        out.copy_(tensor)
+        copy_leaf(out, tensor)
     return frame
 
 
