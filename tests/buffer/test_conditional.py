@@ -14,111 +14,72 @@ from replay_service import (
     LayoutError,
     LazyTensorStorage,
     ListStorage,
-    RandomSampler,
     RoundRobinWriter,
     TensorDictReplayBuffer,
-    TensorDictRoundRobinWriter,
 )
-
-
-def _buffer(capacity: int = 8, rows: int = 4, **parts: Any) -> TensorDictReplayBuffer:
-    buffer = TensorDictReplayBuffer(
-        storage=LazyTensorStorage(capacity),
-        writer=TensorDictRoundRobinWriter(track_generations=True),
-        batch_size=4,
-        **parts,
-    )
-    if rows:
-        buffer.extend(_rows(rows))
-    return buffer
-
-
-def _rows(count: int, start: int = 0) -> TensorDict:
-    values = torch.arange(start, start + count)
-    return TensorDict(
-        {
-            "observation": values.float()[:, None].repeat(1, 2),
-            "state": torch.zeros(count, 3),
-            "version": torch.zeros(count, dtype=torch.int64),
-            "next": {"version": torch.zeros(count, 1)},
-        },
-        [count],
-    )
-
-
-def _patch(*values: float) -> dict[str, torch.Tensor]:
-    return {"state": torch.tensor(values, dtype=torch.float32)[:, None].repeat(1, 3)}
-
-
-def _states(buffer: TensorDictReplayBuffer) -> list[float]:
-    return buffer[:]["state"][:, 0].tolist()  # type: ignore[no-any-return]
-
-
-def _held(buffer: TensorDictReplayBuffer, *slots: int) -> dict[str, torch.Tensor]:
-    index = torch.tensor(slots)
-    return {"index": index, "generation": buffer.writer.generations_of(index)}
+from tests.buffer.versioned_rows import held_handles, state_patch, states_of, versioned_buffer, versioned_rows
 
 
 def test_the_documents_example() -> None:
-    buffer = _buffer()
+    buffer = versioned_buffer()
     sample = buffer.sample()
     refreshed = torch.ones(4, 3)
     result = buffer.update_if_present(
         index=sample["index"], generation=sample["index_generation"], patch={"state": refreshed}
     )
     assert (result.updated_count, result.stale_count) == (4, 0)
-    assert {index for index, state in enumerate(_states(buffer)) if state} == set(sample["index"].tolist())
+    assert {index for index, state in enumerate(states_of(buffer)) if state} == set(sample["index"].tolist())
 
 
 def test_recycled_slots_are_skipped() -> None:
-    buffer = _buffer(capacity=4)
-    held = _held(buffer, 0, 1, 2, 3)
-    buffer.extend(_rows(2, start=10))
-    result = buffer.update_if_present(**held, patch=_patch(1, 2, 3, 4))
+    buffer = versioned_buffer(capacity=4)
+    held = held_handles(buffer, 0, 1, 2, 3)
+    buffer.extend(versioned_rows(2, start=10))
+    result = buffer.update_if_present(**held, patch=state_patch(1, 2, 3, 4))
     assert result.updated.tolist() == [False, False, True, True]
     assert result.stale.tolist() == [True, True, False, False]
     assert result.version_rejected is None
-    assert _states(buffer) == [0, 0, 3, 4]
+    assert states_of(buffer) == [0, 0, 3, 4]
     assert buffer[:]["observation"][:, 0].tolist() == [10, 11, 2, 3]
 
 
 def test_out_of_range_is_stale_not_an_error() -> None:
-    buffer = _buffer()
+    buffer = versioned_buffer()
     index = torch.tensor([0, 4, 99, -1])
     for generation in (torch.zeros(4, dtype=torch.int64), torch.full((4,), -1)):
-        result = buffer.update_if_present(index=index, generation=generation, patch=_patch(1, 2, 3, 4))
+        result = buffer.update_if_present(index=index, generation=generation, patch=state_patch(1, 2, 3, 4))
         assert result.updated.tolist() == [generation[0] == 0, False, False, False]
-    assert _states(buffer) == [1, 0, 0, 0]
+    assert states_of(buffer) == [1, 0, 0, 0]
 
 
 def test_emptying_makes_every_handle_stale() -> None:
-    buffer = _buffer()
-    held = _held(buffer, 0, 1)
+    buffer = versioned_buffer()
+    held = held_handles(buffer, 0, 1)
     buffer.empty()
-    assert buffer.update_if_present(**held, patch=_patch(1, 2)).stale_count == 2
-    buffer.extend(_rows(4))
-    assert buffer.update_if_present(**held, patch=_patch(1, 2)).stale_count == 2
-    assert _states(buffer) == [0, 0, 0, 0]
+    assert buffer.update_if_present(**held, patch=state_patch(1, 2)).stale_count == 2
+    buffer.extend(versioned_rows(4))
+    assert buffer.update_if_present(**held, patch=state_patch(1, 2)).stale_count == 2
+    assert states_of(buffer) == [0, 0, 0, 0]
 
 
 def test_a_slot_named_twice_takes_the_last_row() -> None:
-    buffer = _buffer()
-    result = buffer.update_if_present(**_held(buffer, 1, 1), patch=_patch(5, 6))
+    buffer = versioned_buffer()
+    result = buffer.update_if_present(**held_handles(buffer, 1, 1), patch=state_patch(5, 6))
     assert result.updated.tolist() == [True, True]
-    assert _states(buffer) == [0, 6, 0, 0]
+    assert states_of(buffer) == [0, 6, 0, 0]
 
 
 def test_overwriting_in_place_keeps_the_record() -> None:
-    buffer = _buffer()
-    held = _held(buffer, 2)
-    buffer[[2]] = _rows(1, start=50)
-    assert buffer.update_if_present(**held, patch=_patch(9)).updated_count == 1
+    buffer = versioned_buffer()
+    held = held_handles(buffer, 2)
+    buffer[[2]] = versioned_rows(1, start=50)
+    assert buffer.update_if_present(**held, patch=state_patch(9)).updated_count == 1
 
 
 def test_patches_may_be_tensordicts_and_nested() -> None:
-    buffer = _buffer()
+    buffer = versioned_buffer()
     patch = TensorDict({"next": {"version": torch.full((1, 1), 4.0)}}, [1])
-    assert buffer.update_if_present(**_held(buffer, 3), patch=patch).updated_count == 1
+    assert buffer.update_if_present(**held_handles(buffer, 3), patch=patch).updated_count == 1
     assert buffer[:]["next", "version"].flatten().tolist() == [0, 0, 0, 4]
 
 
@@ -128,29 +89,33 @@ def test_patches_may_be_tensordicts_and_nested() -> None:
 @pytest.mark.parametrize("key", ["version", ("next", "version")])
 @pytest.mark.parametrize(("require_newer", "accepted"), [(False, [False, True, True]), (True, [False, False, True])])
 def test_versions_decide(key: Any, require_newer: bool, accepted: list[bool]) -> None:
-    buffer = _buffer()
-    held = _held(buffer, 0, 1, 2)
-    first = buffer.update_if_present(**held, patch=_patch(1, 1, 1), version_key=key, version=5)
+    buffer = versioned_buffer()
+    held = held_handles(buffer, 0, 1, 2)
+    first = buffer.update_if_present(**held, patch=state_patch(1, 1, 1), version_key=key, version=5)
     assert first.updated_count == 3
     result = buffer.update_if_present(
-        **held, patch=_patch(4, 5, 6), version_key=key, version=torch.tensor([4, 5, 6]), require_newer=require_newer
+        **held,
+        patch=state_patch(4, 5, 6),
+        version_key=key,
+        version=torch.tensor([4, 5, 6]),
+        require_newer=require_newer,
     )
     assert result.updated.tolist() == accepted
     assert result.version_rejected is not None
     assert result.version_rejected.tolist() == [not flag for flag in accepted]
     assert (result.stale_count, result.version_rejected_count) == (0, accepted.count(False))
-    assert _states(buffer) == [4.0 + place if ok else 1.0 for place, ok in enumerate(accepted)] + [0]
+    assert states_of(buffer) == [4.0 + place if ok else 1.0 for place, ok in enumerate(accepted)] + [0]
     stored = buffer[:][key].flatten().tolist()
     assert stored == [4 + place if ok else 5 for place, ok in enumerate(accepted)] + [0]
 
 
 def test_an_outdated_retry_changes_nothing_and_says_the_same() -> None:
-    buffer = _buffer()
-    held = _held(buffer, 0, 1)
-    buffer.update_if_present(**held, patch=_patch(9, 9), version_key="version", version=9, require_newer=True)
+    buffer = versioned_buffer()
+    held = held_handles(buffer, 0, 1)
+    buffer.update_if_present(**held, patch=state_patch(9, 9), version_key="version", version=9, require_newer=True)
     before = buffer[:]
     retries = [
-        buffer.update_if_present(**held, patch=_patch(1, 1), version_key="version", version=9, require_newer=True)
+        buffer.update_if_present(**held, patch=state_patch(1, 1), version_key="version", version=9, require_newer=True)
         for _ in range(3)
     ]
     assert {tuple(retry.version_rejected.tolist()) for retry in retries} == {(True, True)}  # type: ignore[union-attr]
@@ -158,22 +123,25 @@ def test_an_outdated_retry_changes_nothing_and_says_the_same() -> None:
 
 
 def test_of_one_slot_the_highest_version_of_a_call_is_applied() -> None:
-    buffer = _buffer()
+    buffer = versioned_buffer()
     result = buffer.update_if_present(
-        **_held(buffer, 1, 1, 1, 2), patch=_patch(3, 7, 5, 1), version_key="version", version=torch.tensor([3, 7, 5, 1])
+        **held_handles(buffer, 1, 1, 1, 2),
+        patch=state_patch(3, 7, 5, 1),
+        version_key="version",
+        version=torch.tensor([3, 7, 5, 1]),
     )
     assert result.updated.tolist() == [False, True, False, True]
     assert result.version_rejected is not None
     assert result.version_rejected.tolist() == [True, False, True, False]
-    assert _states(buffer) == [0, 7, 1, 0]
+    assert states_of(buffer) == [0, 7, 1, 0]
     assert buffer[:]["version"].tolist() == [0, 7, 1, 0]
 
 
 def test_stale_rows_are_not_counted_as_outdated() -> None:
-    buffer = _buffer(capacity=4)
-    held = _held(buffer, 0, 3)
-    buffer.extend(_rows(1))
-    result = buffer.update_if_present(**held, patch=_patch(1, 2), version_key="version", version=-1)
+    buffer = versioned_buffer(capacity=4)
+    held = held_handles(buffer, 0, 3)
+    buffer.extend(versioned_rows(1))
+    result = buffer.update_if_present(**held, patch=state_patch(1, 2), version_key="version", version=-1)
     assert (result.updated_count, result.version_rejected_count, result.stale_count) == (0, 1, 1)
 
 
@@ -185,12 +153,12 @@ def test_stale_rows_are_not_counted_as_outdated() -> None:
 )
 def test_any_call_ends_as_one_by_one(rows: list[tuple[int, int]], stored: list[int], newer: bool) -> None:
     """Against the rule itself: per slot, the highest version that beats what is stored, the last of equals."""
-    buffer = _buffer()
+    buffer = versioned_buffer()
     buffer.set_("version", torch.tensor(stored))
     slots, versions = (list(part) for part in zip(*rows, strict=True))
     result = buffer.update_if_present(
-        **_held(buffer, *slots),
-        patch=_patch(*(float(place + 1) for place in range(len(rows)))),
+        **held_handles(buffer, *slots),
+        patch=state_patch(*(float(place + 1) for place in range(len(rows)))),
         version_key="version",
         version=torch.tensor(versions),
         require_newer=newer,
@@ -207,7 +175,7 @@ def test_any_call_ends_as_one_by_one(rows: list[tuple[int, int]], stored: list[i
     assert {place for place, flag in enumerate(result.updated.tolist()) if flag} == winners
     assert (~result.updated).tolist() == result.version_rejected.tolist()  # type: ignore[union-attr]
     expected = {slots[place]: (float(place + 1), versions[place]) for place in winners}
-    assert _states(buffer) == [expected.get(slot, (0.0, 0))[0] for slot in range(4)]
+    assert states_of(buffer) == [expected.get(slot, (0.0, 0))[0] for slot in range(4)]
     assert buffer[:]["version"].tolist() == [
         expected[slot][1] if slot in expected else stored[slot] for slot in range(4)
     ]
@@ -230,8 +198,8 @@ REFUSED: list[tuple[str, dict[str, Any], type, str]] = [
         LayoutError,
         r"state: float32\[3\]; got state: float32\[1\]",
     ),
-    ("rows", {"patch": _patch(1, 2, 3)}, LayoutError, r"patch \(3 rows\) must have one row per index; got 2"),
-    ("one bad of two", {"patch": {**_patch(1, 2), "version": torch.zeros(2)}}, LayoutError, "version: int64"),
+    ("rows", {"patch": state_patch(1, 2, 3)}, LayoutError, r"patch \(3 rows\) must have one row per index; got 2"),
+    ("one bad of two", {"patch": {**state_patch(1, 2), "version": torch.zeros(2)}}, LayoutError, "version: int64"),
     ("generations", {"generation": torch.zeros(3, dtype=torch.int64)}, ValueError, r"generation \(3 entries\)"),
     ("fractional index", {"index": torch.tensor([0.0, 1.0])}, TypeError, "index must be integers; got float32"),
     ("mask", {"index": torch.tensor([True, False])}, TypeError, "index must be integers; got bool"),
@@ -266,9 +234,9 @@ REFUSED: list[tuple[str, dict[str, Any], type, str]] = [
     ("changed", "error", "words"), [case[1:] for case in REFUSED], ids=[case[0] for case in REFUSED]
 )
 def test_refused_calls_change_nothing(changed: dict[str, Any], error: type, words: str) -> None:
-    buffer = _buffer()
+    buffer = versioned_buffer()
     before, stamps = buffer[:], buffer.writer.generations_of(torch.arange(8))
-    call = {**_held(buffer, 0, 1), "patch": _patch(1, 2), **changed}
+    call = {**held_handles(buffer, 0, 1), "patch": state_patch(1, 2), **changed}
     with pytest.raises(error, match=words):
         buffer.update_if_present(**call)
     assert bool((buffer[:] == before).all())
@@ -276,9 +244,9 @@ def test_refused_calls_change_nothing(changed: dict[str, Any], error: type, word
 
 
 def test_a_narrow_version_column_does_not_wrap() -> None:
-    buffer = _buffer(rows=0)
+    buffer = versioned_buffer(rows=0)
     buffer.extend(TensorDict({"x": torch.zeros(2), "v": torch.zeros(2, dtype=torch.uint8)}, [2]))
-    held = _held(buffer, 0, 1)
+    held = held_handles(buffer, 0, 1)
     with pytest.raises(ValueError, match=r"version \(300\) must be a number that v can store exactly: uint8"):
         buffer.update_if_present(**held, patch={"x": torch.ones(2)}, version_key="v", version=300)
     assert buffer.update_if_present(**held, patch={"x": torch.ones(2)}, version_key="v", version=255).updated_count == 2
@@ -286,66 +254,14 @@ def test_a_narrow_version_column_does_not_wrap() -> None:
 
 def test_without_stamps_there_are_no_late_writes() -> None:
     buffer = TensorDictReplayBuffer(storage=LazyTensorStorage(4))
-    buffer.extend(_rows(2))
+    buffer.extend(versioned_rows(2))
     zeros = torch.zeros(1, dtype=torch.int64)
     with pytest.raises(ValueError, match=r"track_generations=True"):
-        buffer.update_if_present(index=zeros, generation=zeros, patch=_patch(1))
+        buffer.update_if_present(index=zeros, generation=zeros, patch=state_patch(1))
 
 
 def test_a_storage_without_columns_cannot_be_patched() -> None:
     buffer = TensorDictReplayBuffer(storage=ListStorage(4), writer=RoundRobinWriter(track_generations=True))
-    buffer.extend(_rows(2))
+    buffer.extend(versioned_rows(2))
     with pytest.raises(TypeError, match="columnar storage to patch; got ListStorage"):
-        buffer.update_if_present(**_held(buffer, 0), patch=_patch(1))
-
-
-# -- futures, samplers, lanes ---------------------------------------------------------------------------------------------
-
-
-def test_submitted_updates_are_done() -> None:
-    buffer = _buffer()
-    future = buffer.submit_update_if_present(**_held(buffer, 0), patch=_patch(3))
-    assert future.done()
-    assert future.result(timeout=0).updated_count == 1
-    refused = buffer.submit_update_if_present(**_held(buffer, 0), patch={"nothing": torch.zeros(1)})
-    assert refused.done()
-    with pytest.raises(LayoutError, match="nothing"):
-        refused.result()
-
-
-def test_the_sampler_hears_of_the_patched_records_alone() -> None:
-    told: list[list[int]] = []
-
-    class Telling(RandomSampler):
-        def mark_update(self, index: torch.Tensor, *, storage: Any = None) -> None:
-            told.append(index.tolist())
-
-    buffer = _buffer(capacity=4, sampler=Telling())
-    held = _held(buffer, 0, 3)
-    buffer.extend(_rows(1))
-    buffer.update_if_present(**held, patch=_patch(1, 2))
-    assert told == [[3]]
-
-
-def test_lanes_are_patched_one_by_one() -> None:
-    buffer = TensorDictReplayBuffer(
-        storage=LazyTensorStorage(8, ndim=2),
-        writer=TensorDictRoundRobinWriter(track_generations=True),
-        dim_extend=0,
-        generator=torch.Generator().manual_seed(0),
-    )
-    buffer.extend(TensorDict({"x": torch.zeros(4, 2), "v": torch.zeros(4, 2, dtype=torch.int64)}, [4, 2]))
-    sample = buffer.sample(6)
-    call = {"generation": sample["index_generation"], "patch": {"x": torch.arange(1.0, 7.0)}}
-    first = buffer.update_if_present(index=sample["index"], **call)
-    assert first.updated_count == 6
-    stacked = buffer[:]["x"]
-    _, info = buffer.sample(2, return_info=True)
-    assert isinstance(info["index"], tuple)
-    assert stacked[tuple(sample["index"].unbind(1))][-1] == 6
-    versioned = buffer.update_if_present(index=tuple(sample["index"].unbind(1)), **call, version_key="v", version=2)
-    assert int(versioned.updated.sum()) == len({tuple(pair) for pair in sample["index"].tolist()})
-    buffer.extend(TensorDict({"x": torch.zeros(4, 2), "v": torch.zeros(4, 2, dtype=torch.int64)}, [4, 2]))
-    assert buffer.update_if_present(index=sample["index"], **call).stale_count == 6
-    with pytest.raises(ValueError, match=r"index \(1 coordinates\) must have 2"):
-        buffer.update_if_present(index=torch.tensor([0]), generation=torch.tensor([0]), patch={"x": torch.zeros(1)})
+        buffer.update_if_present(**held_handles(buffer, 0), patch=state_patch(1))
