@@ -17,6 +17,7 @@ from typing import Any
 import torch.distributed as dist
 
 from replay_service.errors import ReplayTimeoutError, ServiceUnavailableError
+from replay_service.wire.listeners import deafen
 
 __all__ = [
     "CLIENT_RANK",
@@ -84,12 +85,14 @@ class MailboxStore(Store):  # type: ignore[misc]
 
     def __init__(self, mailbox: Mailbox, timeout_s: float) -> None:
         super().__init__()
+        self.published = b""
         self._mailbox = mailbox
         self._timeout_s = timeout_s
 
     def set(self, key: str, value: bytes | str) -> None:
         """Publishes a value."""
-        self._mailbox.put(key, value.encode() if isinstance(value, str) else bytes(value))
+        self.published = value.encode() if isinstance(value, str) else bytes(value)
+        self._mailbox.put(key, self.published)
 
     def get(self, key: str) -> bytes:
         """The value under `key`; waits for it."""
@@ -117,13 +120,15 @@ class RemoteStore(Store):  # type: ignore[misc]
         self, put: Callable[[str, bytes], None], look: Callable[[str], bytes | None], timeout_s: float
     ) -> None:
         super().__init__()
+        self.published = b""
         self._put = put
         self._look = look
         self._timeout_s = timeout_s
 
     def set(self, key: str, value: bytes | str) -> None:
         """Publishes a value."""
-        self._put(key, value.encode() if isinstance(value, str) else bytes(value))
+        self.published = value.encode() if isinstance(value, str) else bytes(value)
+        self._put(key, self.published)
 
     def get(self, key: str) -> bytes:
         """The value under `key`; waits for it."""
@@ -157,6 +162,8 @@ def make_group(store: Any, rank: int, address: str, timeout_s: float) -> Any:
     options._timeout = timedelta(seconds=timeout_s)
     options._threads = 1
     try:
-        return Gloo(store, rank, 2, options)
+        group = Gloo(store, rank, 2, options)
     except (RuntimeError, ReplayTimeoutError) as error:
         raise ServiceUnavailableError(f"the other end must be reachable from {address}; {error}") from error
+    deafen(address, store.published)
+    return group

@@ -29,6 +29,12 @@ def reply_tag(request_id: int) -> int:
     return FIRST_REPLY_TAG + 2 * (request_id % TAGS)
 
 
+def _plain(error: Exception) -> str:
+    """gloo's message without the place in its source and without its advice."""
+    text = str(error).partition("\n")[0].partition(". This is typically")[0]
+    return text.rpartition("] ")[2] if text.startswith("[/") and "]:" not in text else text.partition("] ")[2] or text
+
+
 class Receiving:
     """A frame that was asked for: memory is posted, the other end may send."""
 
@@ -125,7 +131,7 @@ class Link:
     def _translated(self, error: Exception, timeout_s: float) -> Exception:
         """gloo's error as one of ours; gloo closes the pair after any of them."""
         self.broken = True
-        text = str(error).splitlines()[0] if str(error) else type(error).__name__
+        text = _plain(error)
         if "Timed out" in text or "timed out" in text:
             return ReplayTimeoutError(f"timeout ({timeout_s} s) must cover the call; the other end has not answered")
         return ServiceUnavailableError(f"the other end must be alive and reachable; {text}")
