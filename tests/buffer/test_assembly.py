@@ -69,7 +69,10 @@ def test_another_storage_starts_over_on_what_it_holds() -> None:
     generator = buffer.storage.generator
     other = LazyTensorStorage(3)
     other.set(range(1), torch.tensor([70]))
+    sampler = _Telling()
+    buffer.set_sampler(sampler)
     previous = buffer.set_storage(other)
+    assert (sampler.emptied, sampler.extended) == (1, [[0, 1, 2, 3, 4], [0]])
     assert (len(previous), len(buffer), buffer.write_count) == (5, 1, 0)
     assert buffer.storage is other
     assert other.generator is generator
@@ -148,6 +151,10 @@ class _Telling(RandomSampler):
     def __init__(self) -> None:
         self.told: list[list[int]] = []
         self.extended: list[list[int]] = []
+        self.emptied = 0
+
+    def empty(self) -> None:
+        self.emptied += 1
 
     def extend(self, index: torch.Tensor) -> None:
         self.extended.append(index.tolist())

@@ -16,6 +16,8 @@ from replay_service import (
     ListStorage,
     RoundRobinWriter,
     TensorDictReplayBuffer,
+    TensorDictRoundRobinWriter,
+    TensorStorage,
 )
 from tests.buffer.versioned_rows import held_handles, state_patch, states_of, versioned_buffer, versioned_rows
 
@@ -60,6 +62,23 @@ def test_emptying_makes_every_handle_stale() -> None:
     buffer.extend(versioned_rows(4))
     assert buffer.update_if_present(**held, patch=state_patch(1, 2)).stale_count == 2
     assert states_of(buffer) == [0, 0, 0, 0]
+
+
+def test_a_stamp_read_from_an_emptied_slot_names_nothing() -> None:
+    buffer = versioned_buffer()
+    buffer.empty()
+    assert buffer.update_if_present(**held_handles(buffer, 0, 1), patch=state_patch(1, 2)).stale_count == 2
+    buffer.extend(versioned_rows(1))
+    assert states_of(buffer) == [0]
+
+
+def test_records_that_nobody_stamped_cannot_be_named() -> None:
+    storage = TensorStorage(versioned_rows(2))
+    buffer = TensorDictReplayBuffer(storage=storage, writer=TensorDictRoundRobinWriter(track_generations=True))
+    held = held_handles(buffer, 0, 1)
+    assert held["generation"].tolist() == [-1, -1]
+    assert buffer.update_if_present(**held, patch=state_patch(1, 2)).stale_count == 2
+    assert states_of(buffer) == [0, 0]
 
 
 def test_a_slot_named_twice_takes_the_last_row() -> None:

@@ -9,7 +9,15 @@ import pytest
 import torch
 from tensordict import TensorDict
 
-from replay_service import LayoutError, LazyTensorStorage, ListStorage, ReplayBuffer, RoundRobinWriter
+from replay_service import (
+    LayoutError,
+    LazyTensorStorage,
+    ListStorage,
+    RandomSampler,
+    ReplayBuffer,
+    RoundRobinWriter,
+    Storage,
+)
 from tests.rows import stamped_rows
 
 
@@ -43,6 +51,27 @@ def test_the_next_draws_and_writes_are_the_same(storage: type, rows: int) -> Non
     assert _future(other) == (expected := _future(buffer))
     third.load_state_dict(state)
     assert _future(third) == expected, "neither buffer may have written into the state"
+
+
+def test_what_the_sampler_keeps_comes_along() -> None:
+    class Counting(RandomSampler):
+        drawn = 0
+
+        def sample(self, storage: Storage, batch_size: int) -> Any:
+            self.drawn += batch_size
+            return super().sample(storage, batch_size)
+
+        def state_dict(self) -> dict[str, Any]:
+            return {"drawn": self.drawn}
+
+        def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+            self.drawn = state_dict["drawn"]
+
+    buffer, other = _buffer(sampler=Counting), _buffer(sampler=Counting)
+    buffer.extend(stamped_rows(3))
+    buffer.sample(5)
+    other.load_state_dict(buffer.state_dict())
+    assert other.sampler.drawn == 5
 
 
 def test_lanes_go_through_a_state() -> None:

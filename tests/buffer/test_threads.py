@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
@@ -20,6 +21,15 @@ from replay_service import (
 from tests.rows import assert_rows_are_whole, stamped_rows
 
 WRITERS, READERS, ROUNDS = 3, 3, 60
+
+
+@pytest.fixture(autouse=True)
+def _eager_switching() -> Iterator[None]:
+    """Threads change places hundreds of times in one call, so that a missing lock shows."""
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(1e-5)
+    yield
+    sys.setswitchinterval(before)
 
 
 def _run(*work: Callable[[], Any]) -> None:
