@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import threading
+from collections import deque
 from collections.abc import Callable
 from typing import Any, Protocol
 
@@ -20,13 +21,16 @@ from replay_service.wire.conversation import Conversation, checked
 from replay_service.wire.message import Message
 from replay_service.wire.packing import Frame, Take, read_header
 from replay_service.wire.rendezvous import TOKEN_BYTES, is_token
-from replay_service.wire.tensor_link import REQUEST_TAG, Link, Receiving, reply_tag
+from replay_service.wire.tensor_link import REQUEST_TAG, Link, Receiving, Sending, reply_tag
 from replay_service.wire.verbs import Verb
 
 __all__ = ["TensorChannel", "serve_link", "show_token"]
 
 STANDING_BYTES = 4 * 1024 * 1024
 """What a serving thread has posted for the next request; memory is only touched as far as requests fill it."""
+
+STANDING = 2
+"""How many of them."""
 
 SMALLEST_REPLY_BYTES = 16 * 1024
 LARGEST_BYTES = 1 << 34
@@ -67,15 +71,18 @@ def serve_link(
         if not is_token(shown.tobytes(), token):
             return
         on_open()
-        standing = np.empty(STANDING_BYTES, np.uint8)
         arena = Arena(max_buffers=3)
+        # While one request is answered, the next is received already.
+        posted = deque(link.receive(np.empty(STANDING_BYTES, np.uint8), REQUEST_TAG) for _ in range(STANDING))
         while True:
-            frame = link.receive(standing, REQUEST_TAG).frame(FOREVER_S, arena.take, LARGEST_BYTES)
+            receiving = posted.popleft()
+            frame = receiving.frame(FOREVER_S, arena.take, LARGEST_BYTES)
             header = read_header(frame)
             reply, _ = serve(frame, take=arena.take, route="distributed", dense_only=True)
             link.send(reply, reply_tag(header.request_id), header.status, SEND_TIMEOUT_S)
             if header.verb is Verb.CLOSE:
                 return
+            posted.append(link.receive(receiving.buffer, REQUEST_TAG))
             del frame, reply
     except ReplayError:
         return  # the client is gone, or does not keep to the protocol: its thread ends, everybody else goes on
@@ -114,12 +121,12 @@ class TensorChannel:
 
     def call(self, request: Message, timeout_s: float) -> Message:
         """Sends a request and waits for its reply."""
-        return checked(self._send(request, timeout_s).result(timeout_s))
+        return checked(self._send(request).result(timeout_s))
 
     def submit(self, request: Message, timeout_s: float) -> TensorPending:
         """Sends a request; waits up to `timeout_s` for a place among those in flight."""
         self._in_flight.admit(timeout_s)
-        pending = self._send(request, timeout_s)
+        pending = self._send(request)
         self._in_flight.add(pending)
         return pending
 
@@ -130,18 +137,18 @@ class TensorChannel:
         self._closed = True
         if not self._link.broken:
             with contextlib.suppress(ReplayError):  # the service may be gone already
-                goodbye = self._exchange(Message(Verb.CLOSE), CLOSE_TIMEOUT_S, with_layout=False)
-                goodbye.frame(CLOSE_TIMEOUT_S, self._receiving.take, LARGEST_BYTES)
+                goodbye = self._exchange(Message(Verb.CLOSE), with_layout=False)
+                goodbye.frame(CLOSE_TIMEOUT_S, self._receiving.take)
         self._link.close()
 
-    def resend(self, request: Message, timeout_s: float) -> Receiving:
+    def resend(self, request: Message) -> Exchange:
         """Sends a request again with the text of its layout."""
-        return self._exchange(request, timeout_s, with_layout=True)
+        return self._exchange(request, with_layout=True)
 
-    def receive(self, request: Message, receiving: Receiving, timeout_s: float) -> Message:
+    def receive(self, request: Message, exchange: Exchange, timeout_s: float) -> Message:
         """The reply to a request."""
         try:
-            frame = receiving.frame(timeout_s, self._receiving.take, LARGEST_BYTES)
+            frame = exchange.frame(timeout_s, self._receiving.take)
         except ReplayTimeoutError as error:
             self._timed_out = True
             raise ReplayTimeoutError(
@@ -152,25 +159,21 @@ class TensorChannel:
         self._sizes[request.verb] = frame.size
         return self._conversation.reply(request, frame)
 
-    def _send(self, request: Message, timeout_s: float) -> TensorPending:
+    def _send(self, request: Message) -> TensorPending:
         if self._closed:
             raise ClosedError("handle must be open; it was closed")
-        return TensorPending(self, request, self._exchange(request, timeout_s, with_layout=False))
+        return TensorPending(self, request, self._exchange(request, with_layout=False))
 
-    def _exchange(self, request: Message, timeout_s: float, *, with_layout: bool) -> Receiving:
+    def _exchange(self, request: Message, *, with_layout: bool) -> Exchange:
         with self._order:
             capacity = max(SMALLEST_REPLY_BYTES, self._sizes.get(request.verb, 0))
             request.status = capacity
             frame = self._conversation.request(request, self._sending.take, with_layout=with_layout)
             try:
                 receiving = self._link.receive(self._receiving.take(capacity), reply_tag(request.request_id))
-                self._link.send(frame, REQUEST_TAG, STANDING_BYTES, timeout_s)
-            except ReplayTimeoutError:
-                self._timed_out = True
-                raise
+                return Exchange(receiving, self._link.start(frame, REQUEST_TAG, STANDING_BYTES))
             except ServiceUnavailableError as error:
                 raise self._explained(error) from error
-        return receiving
 
     def _explained(self, error: ServiceUnavailableError) -> Exception:
         """Another call's timeout closes the pair under this one: that is a timeout, not a dead service."""
@@ -179,13 +182,27 @@ class TensorChannel:
         return ServiceUnavailableError(f"{self._name} must be alive and reachable; {error}")
 
 
+class Exchange:
+    """A request that is being sent, and the memory posted for its reply."""
+
+    def __init__(self, receiving: Receiving, sending: Sending) -> None:
+        self._receiving = receiving
+        self._sending = sending
+
+    def frame(self, timeout_s: float, take: Take) -> Frame:
+        """The reply's frame; that of `Receiving.frame`."""
+        frame = self._receiving.frame(timeout_s, take, LARGEST_BYTES)
+        self._sending.finish(timeout_s)  # long done: it has been answered
+        return frame
+
+
 class TensorPending:
     """A request on its way over the tensor channel."""
 
-    def __init__(self, channel: TensorChannel, request: Message, receiving: Receiving) -> None:
+    def __init__(self, channel: TensorChannel, request: Message, exchange: Exchange) -> None:
         self._channel = channel
         self._request = request
-        self._receiving: Receiving | None = receiving
+        self._exchange: Exchange | None = exchange
         self._reply: Message | None = None
         self._error: Exception | None = None
         self._lock = threading.Lock()
@@ -207,7 +224,7 @@ class TensorPending:
                 except ReplayError as error:
                     self._error = error
                     raise
-                self._receiving = None
+                self._exchange = None
             return self._reply
 
     def done(self) -> bool:
@@ -226,10 +243,10 @@ class TensorPending:
             return  # kept for whoever asks for the result
 
     def _received(self, timeout_s: float) -> Message:
-        if self._receiving is None:
+        if self._exchange is None:
             raise ClosedError("request must be in flight")
-        reply = self._channel.receive(self._request, self._receiving, timeout_s)
+        reply = self._channel.receive(self._request, self._exchange, timeout_s)
         if Conversation.is_forgotten(reply):
-            again = self._channel.resend(self._request, timeout_s)
+            again = self._channel.resend(self._request)
             reply = self._channel.receive(self._request, again, timeout_s)
         return reply

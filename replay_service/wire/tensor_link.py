@@ -11,12 +11,11 @@ from datetime import timedelta
 from typing import Any
 
 import torch
-from torch import Tensor
 
 from replay_service.errors import ReplayTimeoutError, ServiceUnavailableError
 from replay_service.wire.packing import HEADER_BYTES, Frame, ProtocolError, Take, read_header
 
-__all__ = ["REQUEST_TAG", "Link", "Receiving", "reply_tag"]
+__all__ = ["REQUEST_TAG", "Link", "Receiving", "Sending", "reply_tag"]
 
 REQUEST_TAG = 0
 FIRST_REPLY_TAG = 16
@@ -40,7 +39,7 @@ class Receiving:
 
     def __init__(self, link: Link, buffer: Frame, tag: int) -> None:
         self._link = link
-        self._buffer = buffer
+        self.buffer = buffer
         self._tag = tag
         self._work = link.post(buffer, tag)
 
@@ -53,15 +52,34 @@ class Receiving:
             ProtocolError: what came is no frame, or a larger one than `largest_bytes`.
         """
         self._link.finish(self._work, timeout_s)
-        header = read_header(self._buffer)
+        header = read_header(self.buffer)
         size = header.frame_bytes
-        if size <= self._buffer.size:
-            return self._buffer[:size]
+        if size <= self.buffer.size:
+            return self.buffer[:size]
         if size > largest_bytes:
             raise self._link.protocol_error(f"message ({size} bytes) must be at most {largest_bytes} bytes")
         whole = take(size)
         self._link.finish(self._link.post(whole, self._tag + 1), timeout_s)
         return whole
+
+
+class Sending:
+    """A frame on its way out, in one or two parts."""
+
+    def __init__(self, link: Link, parts: list[tuple[Frame, Any]]) -> None:
+        self._link = link
+        self._parts = parts
+
+    def finish(self, timeout_s: float) -> None:
+        """Waits until the other end has taken all of it.
+
+        Raises:
+            ReplayTimeoutError: not within `timeout_s`; the link is closed by that.
+            ServiceUnavailableError: the other end is gone.
+        """
+        for _, work in self._parts:
+            self._link.finish(work, timeout_s)
+        self._parts = []
 
 
 class Link:
@@ -83,13 +101,17 @@ class Link:
         return Receiving(self, buffer, tag)
 
     def send(self, frame: Frame, tag: int, capacity: int, timeout_s: float) -> None:
-        """Sends a frame to a receiver that has posted `capacity` bytes under `tag`."""
+        """Sends a frame to a receiver that has posted `capacity` bytes under `tag`, and waits until it is taken."""
+        self.start(frame, tag, capacity).finish(timeout_s)
+
+    def start(self, frame: Frame, tag: int, capacity: int) -> Sending:
+        """Sends a frame without waiting: gloo holds it back until the receiver asks for it.
+
+        What is returned has to be kept until `finish`: it keeps the frame's memory.
+        """
+        parts = [(frame, tag)] if frame.size <= capacity else [(frame[:HEADER_BYTES], tag), (frame, tag + 1)]
         with self._sending:
-            if frame.size <= capacity:
-                self._push(frame, tag, timeout_s)
-            else:
-                self._push(frame[:HEADER_BYTES], tag, timeout_s)
-                self._push(frame, tag + 1, timeout_s)
+            return Sending(self, [(part, self._push(part, under)) for part, under in parts])
 
     def post(self, buffer: Frame, tag: int) -> Any:
         """Asks the group for bytes under `tag`."""
@@ -118,15 +140,11 @@ class Link:
         if group is not None:
             group.abort()
 
-    def _push(self, frame: Frame, tag: int, timeout_s: float) -> None:
-        self._push_tensor(torch.from_numpy(frame), tag, timeout_s)
-
-    def _push_tensor(self, tensor: Tensor, tag: int, timeout_s: float) -> None:
+    def _push(self, frame: Frame, tag: int) -> Any:
         try:
-            work = self._group.send([tensor], self._peer, tag)
+            return self._group.send([torch.from_numpy(frame)], self._peer, tag)
         except (RuntimeError, AttributeError) as error:
-            raise self._translated(error, timeout_s) from error
-        self.finish(work, timeout_s)
+            raise self._translated(error, 0) from error
 
     def _translated(self, error: Exception, timeout_s: float) -> Exception:
         """gloo's error as one of ours; gloo closes the pair after any of them."""
