@@ -99,7 +99,9 @@ class CollectorGroup:
 
     recipes: one per worker, as `spread` makes them. steps_per_call: rows that one call collects (rounded up to whole
     steps of the worker's environments). remote_options: of the actors, as for `ray.remote`. timeout_s: a call that takes
-    longer is an error (the first one includes the worker's start); it may be changed later. Raises ValueError for no recipes, equal worker numbers or numbers out of range.
+    longer is an error (the first one includes the worker's start); it may be changed later.
+
+    Raises ValueError for no recipes, equal worker numbers or numbers out of range.
     """
 
     def __init__(

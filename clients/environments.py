@@ -7,15 +7,17 @@ finished ones by mask. So a reset observation can't be taken for the outcome of 
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import gymnasium
 import numpy as np
+from gymnasium.envs.registration import EnvSpec
 from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv, VectorEnv
 
-__all__ = ["EnvironmentStep", "VectorEnvironments", "make_environments", "wrap_environments"]
+__all__ = ["EnvironmentStep", "VectorEnvironments", "make_environments", "registered", "wrap_environments"]
 
 Observation = Any
 """What a space holds: an array `[N, *obs]`, or a (nested) dict of such arrays for a `Dict` space."""
@@ -103,8 +105,8 @@ def make_environments(
     if isinstance(env, str):
         env_id = env
         try:
-            gymnasium.spec(env_id)
-        except gymnasium.error.Error as exc:
+            registered(env_id)
+        except (gymnasium.error.Error, ImportError) as exc:
             raise ValueError(f"env ({env_id!r}) must be an id registered with Gymnasium; got: {exc}") from exc
 
         def build() -> gymnasium.Env[Any, Any]:
@@ -119,6 +121,17 @@ def make_environments(
         vector = AsyncVectorEnv(builders, context="forkserver", autoreset_mode=AutoresetMode.DISABLED)
         return VectorEnvironments(vector)
     return VectorEnvironments(SyncVectorEnv(builders, autoreset_mode=AutoresetMode.DISABLED))
+
+
+def registered(env_id: str) -> EnvSpec:
+    """What Gymnasium knows of an id; of `module:Name-v0`, `module` is imported first, which registers it.
+
+    Raises gymnasium.error.Error for an unknown id and ImportError for an unknown module.
+    """
+    module, _, name = env_id.rpartition(":")
+    if module:
+        importlib.import_module(module)
+    return gymnasium.spec(name)
 
 
 def wrap_environments(

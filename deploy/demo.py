@@ -19,6 +19,7 @@ import torch
 from rich.console import Console
 
 from clients.collector_worker import CollectorGroup, CollectorRecipe, spread
+from clients.environments import registered
 from clients.learner import Learner, Pace
 from clients.policies.dqn import DQNPolicy, EpsilonSchedule
 from deploy.curves import LearningCurve, RunFolder
@@ -66,8 +67,8 @@ class DemoOptions:
     def threshold(self) -> float:
         """The mean return that counts as solved; raises ConfigError for an environment without one."""
         try:
-            known = gymnasium.spec(self.env).reward_threshold
-        except gymnasium.error.Error as error:
+            known = registered(self.env).reward_threshold
+        except (gymnasium.error.Error, ImportError) as error:
             raise ConfigError(f"env ({self.env!r}) must be an id registered with Gymnasium; got: {error}") from error
         if known is None:
             raise ConfigError(f"env ({self.env!r}) must have a reward threshold, or it is never solved; it has none")
