@@ -2,8 +2,42 @@
 
 from __future__ import annotations
 
+import importlib
+from typing import Any
+
 from clients.authentication import present_token
 from clients.futures import Future
 from clients.handle import ReplayClient, connect
 
-__all__ = ["Future", "ReplayClient", "connect", "present_token"]
+__all__ = [
+    "Collector",
+    "CollectorGroup",
+    "CollectorRecipe",
+    "DQNPolicy",
+    "Future",
+    "Learner",
+    "ReplayClient",
+    "VectorEnvironments",
+    "WeightsBox",
+    "connect",
+    "make_environments",
+    "present_token",
+]
+
+LOOP = {
+    "Collector": "clients.collector",
+    "CollectorGroup": "clients.collector_worker",
+    "CollectorRecipe": "clients.collector_worker",
+    "DQNPolicy": "clients.policies.dqn",
+    "Learner": "clients.learner",
+    "VectorEnvironments": "clients.environments",
+    "WeightsBox": "clients.weights",
+    "make_environments": "clients.environments",
+}
+"""Names that need Gymnasium, imported when they are first asked for: a handle works without it."""
+
+
+def __getattr__(name: str) -> Any:
+    if name in LOOP:
+        return getattr(importlib.import_module(LOOP[name]), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
