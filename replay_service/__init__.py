@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 from typing import Any
 
+from replay_service.buffer.query import TrajectoryPredicate, traj
 from replay_service.buffer.replay_buffer import ReplayBuffer
 from replay_service.buffer.samplers.base import Sampler
 from replay_service.buffer.samplers.random import RandomSampler
@@ -13,6 +14,7 @@ from replay_service.buffer.storages.lazy_tensor import LazyTensorStorage
 from replay_service.buffer.storages.list import ListStorage
 from replay_service.buffer.storages.tensor import TensorStorage
 from replay_service.buffer.tensordict_buffer import TensorDictReplayBuffer
+from replay_service.buffer.trajectories import Trajectory, filter_trajectories, iter_trajectories
 from replay_service.buffer.writers.base import Writer
 from replay_service.buffer.writers.round_robin import RoundRobinWriter, TensorDictRoundRobinWriter
 from replay_service.errors import (
@@ -47,9 +49,14 @@ __all__ = [
     "TensorDictReplayBuffer",
     "TensorDictRoundRobinWriter",
     "TensorStorage",
+    "Trajectory",
+    "TrajectoryPredicate",
     "TransportUnavailableError",
     "UpdateResult",
     "Writer",
+    "filter_trajectories",
+    "iter_trajectories",
+    "traj",
 ]
 
 HOSTED = {"RayReplayBuffer": "replay_service.service.owner"}

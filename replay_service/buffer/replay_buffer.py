@@ -16,6 +16,7 @@ from replay_service.buffer.assembly import batch_size_of, make_sampler, make_sto
 from replay_service.buffer.backends import DIRECT, hosted
 from replay_service.buffer.late_writes import LateWrites
 from replay_service.buffer.local_service import LocalService, finished
+from replay_service.buffer.querying import Querying
 from replay_service.buffer.record_access import RecordAccess
 from replay_service.buffer.state import BufferState
 from replay_service.buffer.storages.list import stacked
@@ -36,7 +37,7 @@ class Pick:
     info: dict[str, Any]
 
 
-class ReplayBuffer(RecordAccess, LateWrites, BufferState, LocalService):
+class ReplayBuffer(RecordAccess, LateWrites, Querying, BufferState, LocalService):
     """A composable replay buffer.
 
     Every call is atomic: it happens under one lock, and a call that fails changes nothing.
