@@ -131,5 +131,6 @@ class ReplayActor:
             "uptime_s": time.monotonic() - self._started,
             "memory_bytes": self._process.memory_info().rss,
             "clients": clients,
+            "channels": len(self._doors),
             "pid": self._process.pid,
         }

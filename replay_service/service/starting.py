@@ -7,8 +7,9 @@ import uuid
 from typing import Any
 
 import ray
+import torch
 
-from replay_service.errors import ServiceUnavailableError
+from replay_service.errors import ServiceUnavailableError, TransportUnavailableError
 from replay_service.wire.negotiate import TRANSPORTS
 
 __all__ = [
@@ -65,6 +66,8 @@ def check_transport(transport: str, backend: str, timeout_s: float, unknown: dic
         raise ValueError(f"transport ({transport!r}) must be one of {list(TRANSPORTS)}")
     if backend not in BACKENDS:
         raise ValueError(f"transport_options.backend ({backend!r}) must be one of {list(BACKENDS)}")
+    if backend == "nccl" and not torch.cuda.is_available():
+        raise TransportUnavailableError("backend ('nccl') must find a CUDA device; this machine has none: use 'gloo'")
     if not timeout_s > 0:
         raise ValueError(f"timeout ({timeout_s}) must be positive, in seconds")
     if unknown:
