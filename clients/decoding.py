@@ -11,7 +11,7 @@ from replay_service.specs import narrowed
 from replay_service.structure import build
 from replay_service.wire.message import Message
 
-__all__ = ["decode_records", "decode_sample"]
+__all__ = ["decode_records", "decode_sample", "decode_trajectories"]
 
 
 def decode_sample(reply: Message, return_info: bool) -> Any:
@@ -36,6 +36,15 @@ def decode_records(reply: Message) -> Any:
     if reply.statics["single"]:
         return build(narrowed(rows.spec, 1), [tensor[0] for tensor in rows.tensors], ())
     return rows.build()
+
+
+def decode_trajectories(reply: Message) -> list[Any]:
+    """The trajectories that a query found, as views of the reply."""
+    if reply.objects is not None:
+        return list(reply.objects[0])
+    if not reply.tensors:
+        return []
+    return list(reply.records().build().split(reply.tensor("lengths").tolist()))
 
 
 def _info_value(tensor: Tensor, kind: str) -> Any:

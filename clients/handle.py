@@ -12,10 +12,10 @@ from ray.exceptions import RayError
 from torch import Tensor
 
 from clients.channels import Channels
-from clients.decoding import decode_records, decode_sample
+from clients.decoding import decode_records, decode_sample, decode_trajectories
 from clients.futures import Future
 from clients.joining import join_ray
-from clients.requests import extend_request, index_of, records_request, sample_request
+from clients.requests import extend_request, index_of, query_request, records_request, sample_request
 from replay_service.errors import LayoutError, ServiceUnavailableError
 from replay_service.records import ConditionalUpdateResult, ServiceAddress, UpdateResult
 from replay_service.specs import Key
@@ -185,6 +185,20 @@ class ReplayClient:
         except LayoutError:
             request = Message(Verb.WRITE_ALL, objects=(data,), arguments=arguments)
         self._call(request, timeout)
+
+    def query(
+        self,
+        predicate: Any = None,
+        *,
+        trajectory_key: str | Key | None = None,
+        timeout: float | None = None,
+    ) -> list[Any]:
+        """The stored trajectories for which `predicate` (made of `traj`; all for None) is true; as `ReplayBuffer.query`.
+
+        It is evaluated where the steps are, and only the matches travel. A function as `predicate` needs Ray objects and a service that
+        was started with `allow_callables=True`.
+        """
+        return decode_trajectories(self._call(query_request(predicate, trajectory_key), timeout))
 
     # -- counts -----------------------------------------------------------------------------------------------------
 

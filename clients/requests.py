@@ -4,15 +4,16 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from replay_service.errors import LayoutError
 from replay_service.structure import Rows, flatten_rows
-from replay_service.wire.message import Message, compose, spec_static
+from replay_service.wire.message import TEXT, Message, compose, spec_static, static_text
 from replay_service.wire.verbs import Verb
 
-__all__ = ["extend_request", "index_of", "records_request", "sample_request"]
+__all__ = ["extend_request", "index_of", "query_request", "records_request", "sample_request"]
 
 
 def extend_request(data: Any, update_priority: bool | None) -> Message:
@@ -40,6 +41,32 @@ def sample_request(batch_size: int | None, return_info: bool) -> Message:
         if batch_size < 1:
             raise ValueError(f"batch_size ({batch_size}) must be a positive integer")
     return Message(Verb.SAMPLE, arguments=(batch_size or 0, int(return_info)))
+
+
+def query_request(predicate: Any, trajectory_key: Any) -> Message:
+    """The request for trajectories: the predicate as data; one that is code goes along as an object.
+
+    Raises:
+        TypeError: a predicate that is no truth about trajectories, or a key that is none.
+    """
+    kind = type(predicate)  # asked of the class, since an instance may take any attribute for the name of an entry
+    tree: Any = None
+    objects: tuple[Any, ...] | None = None
+    if predicate is not None:
+        if kind.runs_code(predicate) if hasattr(kind, "runs_code") else not hasattr(kind, "to_json"):
+            objects = (predicate,)
+        else:
+            tree = predicate.to_json()
+    if objects is not None and not callable(predicate):
+        raise TypeError(f"predicate ({predicate!r:.80}) must be made of traj, or a function; got {kind.__name__}")
+    key = (trajectory_key,) if isinstance(trajectory_key, str) else trajectory_key
+    if key is not None and not (isinstance(key, tuple) and key and all(isinstance(part, str) for part in key)):
+        raise TypeError(
+            f"trajectory_key ({trajectory_key!r}) must be the name of an entry: a string or a tuple of strings"
+        )
+    text = static_text({"predicate": tree, "trajectory_key": key}).encode()
+    data = torch.from_numpy(np.frombuffer(text, np.uint8).copy())
+    return Message(Verb.QUERY, TEXT, [data], items=data.numel(), objects=objects)
 
 
 def index_of(index: Any) -> Tensor:

@@ -36,6 +36,7 @@ __all__ = [
     "Quantifier",
     "Reduction",
     "from_json",
+    "has_call",
     "is_truth",
     "keys_read",
     "of_steps",
@@ -167,6 +168,11 @@ def keys_read(node: Node) -> frozenset[Key] | None:
             return None
         found |= keys
     return found
+
+
+def has_call(node: Node) -> bool:
+    """Whether a function of the caller is asked."""
+    return isinstance(node, Call) or any(map(has_call, children(node)))
 
 
 def shown(node: Node) -> str:

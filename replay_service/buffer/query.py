@@ -59,6 +59,14 @@ class Expression:
     def __repr__(self) -> str:
         return expressions.shown(self.node)
 
+    def to_json(self) -> list[Any]:
+        """The expression as nested lists, if it is a predicate.
+
+        Raises:
+            TypeError: it is none.
+        """
+        raise _no_predicate(self)
+
 
 class NumberExpression(Expression):
     """A number of a trajectory; comparisons make it a `TrajectoryPredicate`."""
@@ -172,6 +180,10 @@ class TrajectoryPredicate(Expression):
         keys = expressions.keys_read(self.node)
         return None if keys is None else frozenset(key[0] if len(key) == 1 else key for key in keys)
 
+    def runs_code(self) -> bool:
+        """Whether a function decides, so that the predicate is not all data."""
+        return expressions.has_call(self.node)
+
     def to_json(self) -> list[Any]:
         """The predicate as nested lists of strings and numbers, for a wire or a file.
 
@@ -234,6 +246,10 @@ class TrajectoryNames:
     def __repr__(self) -> str:
         return "traj"
 
+    def to_json(self) -> NoReturn:
+        """Raises TypeError: it is the beginning of an expression, no predicate."""
+        raise _no_predicate(self)
+
 
 traj = TrajectoryNames()
 """Names the entries of a trajectory in a query."""
@@ -254,15 +270,19 @@ def as_predicate(predicate: Any) -> TrajectoryPredicate | None:
     """
     if predicate is None or isinstance(predicate, TrajectoryPredicate):
         return predicate
-    if isinstance(predicate, StepTruth):
-        raise TypeError(f"predicate ({predicate!r}) must be one truth per trajectory; reduce it by .any() or .all()")
     if isinstance(predicate, Expression | TrajectoryNames):
-        raise TypeError(f"predicate ({predicate!r}) must be true or false; compare it, as in traj.length > 10")
+        raise _no_predicate(predicate)
     if not callable(predicate):
         raise TypeError(
             f"predicate ({predicate!r:.80}) must be made of traj, or a function of a Trajectory; got {type(predicate).__name__}"
         )
     return TrajectoryPredicate(predicate, getattr(predicate, "__name__", "predicate"))
+
+
+def _no_predicate(found: Any) -> TypeError:
+    if isinstance(found, StepTruth):
+        return TypeError(f"predicate ({found!r}) must be one truth per trajectory; reduce it by .any() or .all()")
+    return TypeError(f"predicate ({found!r}) must be true or false; compare it, as in traj.length > 10")
 
 
 def _number_node(other: Any) -> Node:

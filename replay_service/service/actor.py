@@ -50,10 +50,17 @@ class ReplayActor:
         recipe: makes the buffer, here and not at the owner's, so that its memory is this process's own.
         name, namespace, transport: what the service is called and how it is reached, for `stats`.
         threads: threads torch may use within one operation.
+        allow_callables: run predicates that clients send as functions.
     """
 
     def __init__(
-        self, recipe: Callable[[], ReplayBuffer], name: str, namespace: str, transport: str, threads: int
+        self,
+        recipe: Callable[[], ReplayBuffer],
+        name: str,
+        namespace: str,
+        transport: str,
+        threads: int,
+        allow_callables: bool = False,
     ) -> None:
         torch.set_num_threads(threads)
         self._name = name
@@ -67,7 +74,7 @@ class ReplayActor:
         except Exception as error:
             self._failure = code_of(error), words_of(error)
             return
-        self._dispatch = Dispatch(self._buffer, self._service_stats)
+        self._dispatch = Dispatch(self._buffer, self._service_stats, allow_callables=allow_callables)
         self._doors = Doors(self._dispatch.serve, node_address())
         self._clients: dict[str, int] = {}
         self._lock = threading.Lock()

@@ -38,10 +38,14 @@ class Dispatch:
     Args:
         buffer: the buffer; every verb is one of its public calls.
         service_stats: what the host knows of itself, for `stats`.
+        allow_callables: run predicates that clients send as functions; without it no code travels.
     """
 
-    def __init__(self, buffer: ReplayBuffer, service_stats: Extra | None = None) -> None:
+    def __init__(
+        self, buffer: ReplayBuffer, service_stats: Extra | None = None, *, allow_callables: bool = False
+    ) -> None:
         self.buffer = buffer
+        self._allow_callables = allow_callables
         self.meters = Meters()
         self._service_stats = service_stats or dict
         self._layouts = known_layouts(1024)
@@ -211,7 +215,7 @@ class Dispatch:
         return Message(request.verb)
 
     def _query(self, request: Message) -> Message:
-        return replies.trajectories(request, self.buffer)
+        return replies.trajectories(request, self.buffer, self._allow_callables)
 
     # -- counts -----------------------------------------------------------------------------------------------------
 

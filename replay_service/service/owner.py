@@ -49,6 +49,8 @@ class RayReplayBuffer(OwnerCalls):
         delayed_init: start the actor at `start()` instead of now.
         name, namespace, lifetime: as in `remote_config`.
         timeout: default timeout of a call, in seconds.
+        allow_callables: let clients send functions as predicates of `query`, which then run in the actor. False: only expressions of
+            `traj`, which are data.
 
     Raises:
         ValueError: an unknown option, or a name that is taken.
@@ -68,6 +70,7 @@ class RayReplayBuffer(OwnerCalls):
         namespace: str | None = None,
         lifetime: str | None = None,
         timeout: float | None = None,
+        allow_callables: bool = False,
         **kwargs: Any,
     ) -> None:
         options = dict(transport_options or {})
@@ -78,6 +81,7 @@ class RayReplayBuffer(OwnerCalls):
         check_transport(transport, backend, timeout_s, options)
         self._actor_options = actor_options(remote_config, name, namespace, lifetime)
         self._ray_init_config = ray_init_config
+        self._allow_callables = allow_callables
         self._recipe = partial(replay_buffer_cls, *args, **kwargs)
         self._address = ServiceAddress(
             self._actor_options["name"],
@@ -111,7 +115,12 @@ class RayReplayBuffer(OwnerCalls):
         actor_class = ray.remote(ReplayActor)
         try:
             self._actor = actor_class.options(**self._actor_options).remote(
-                self._recipe, address.name, address.namespace, address.transport, self._threads
+                self._recipe,
+                address.name,
+                address.namespace,
+                address.transport,
+                self._threads,
+                self._allow_callables,
             )
             known = ray.get(self._actor.describe.remote(), timeout=START_TIMEOUT_S)
         except ValueError as error:

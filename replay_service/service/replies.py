@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from typing import Any
 
@@ -9,12 +10,14 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from replay_service.buffer.query import TrajectoryPredicate
 from replay_service.buffer.replay_buffer import Pick, ReplayBuffer
+from replay_service.buffer.trajectory import trajectory_spec
 from replay_service.errors import LayoutError
 from replay_service.specs import Key, Spec
 from replay_service.structure import Leaf, flatten_rows, row_of
 from replay_service.wire.layout import Axis
-from replay_service.wire.message import Message, compose, layout_for, static_text
+from replay_service.wire.message import Message, compose, layout_for, static_text, text_of
 from replay_service.wire.verbs import Verb
 
 __all__ = ["Gather", "records", "sampled", "trajectories"]
@@ -114,9 +117,36 @@ def records(verb: Verb, data: Any, single: bool) -> Message:
     return compose(verb, entries, static=static_text({"spec": rows.spec, "single": single}), rows=rows.count)
 
 
-def trajectories(request: Message, buffer: ReplayBuffer) -> Message:
-    """The reply to a query."""
-    raise NotImplementedError("query comes with trajectories")
+def trajectories(request: Message, buffer: ReplayBuffer, allow_callables: bool) -> Message:
+    """The reply to a query: all steps of the matches one after the other, and `lengths`; empty without a match.
+
+    Raises:
+        TypeError: the predicate is a function, and the service runs none.
+    """
+    asked = json.loads(text_of(request))
+    if request.objects is not None:
+        if not allow_callables:
+            raise TypeError(
+                "predicate (a function) must be made of traj: this service runs no code of its clients; write the condition with traj, "
+                "or start the service with allow_callables=True"
+            )
+        predicate = request.objects[0]
+    else:
+        predicate = None if asked["predicate"] is None else TrajectoryPredicate.from_json(asked["predicate"])
+    key = asked["trajectory_key"]
+    found = buffer.matches(predicate, trajectory_key=None if key is None else tuple(key))
+    if not found.lengths:
+        return Message(request.verb)
+    try:
+        rows = flatten_rows(found.steps)
+    except LayoutError:
+        return Message(request.verb, objects=(found.split(),))
+    entries: list[tuple[Key, Tensor]] = [
+        (("data", "data", *name), tensor) for name, tensor in zip(rows.keys, rows.tensors, strict=True)
+    ]
+    entries.append((("lengths",), torch.tensor(found.lengths)))
+    static = static_text({"spec": trajectory_spec(rows.spec)})
+    return compose(request.verb, entries, static=static, rows=rows.count)
 
 
 def _sample_static(spec: Spec, names: list[list[Any]], merges: bool, finished: bool = False) -> str:
