@@ -19,8 +19,8 @@ from typing import Any, NamedTuple
 import torch
 
 from replay_service.arena import aligned
-from replay_service.errors import LayoutError
-from replay_service.specs import Key, Spec, spec_from_json
+from replay_service.errors import LayoutError, key_name
+from replay_service.specs import Key, Spec, keys_of, spec_from_json
 from replay_service.structure import Leaf
 
 __all__ = ["Axis", "Layout", "LayoutTable"]
@@ -120,6 +120,27 @@ class Layout:
             found = self._parts[name] = (tuple(key for key, _ in chosen), tuple(place for _, place in chosen))
         return found
 
+    def records(self, name: str) -> tuple[tuple[Key, ...], tuple[int, ...], Spec]:
+        """Keys and positions of the leaves below `name`, which are records, and their spec; checked once.
+
+        Raises:
+            LayoutError: the spec names other leaves, or leaves do not share one leading size. Only a sender that checks nothing does that.
+        """
+        found = self._records.get(name)
+        if found is None:
+            keys, places = self.part(name)
+            try:
+                named = tuple(keys_of(self.spec))
+            except (KeyError, TypeError, ValueError, IndexError, RecursionError) as error:
+                raise LayoutError(f"spec must say how records are put together; {error!r}") from error
+            if not keys or named != keys:
+                raise LayoutError(f"spec must name the leaves of the message; got {_names(named)} for {_names(keys)}")
+            axes = {self.axes[place] for place in places}
+            if len(axes) != 1 or Axis.ONE in axes:
+                raise LayoutError(f"{_names(keys)} must all have the same number of rows")
+            found = self._records[name] = (keys, places, self.spec)
+        return found
+
     def blocks(self, rows: int, items: int) -> Blocks:
         """Where the leaves lie in a payload of so many rows and items; remembered for the sizes of late."""
         found = self._blocks.get((rows, items))
@@ -145,6 +166,10 @@ class Layout:
         return {}
 
     @cached_property
+    def _records(self) -> dict[str, tuple[tuple[Key, ...], tuple[int, ...], Spec]]:
+        return {}
+
+    @cached_property
     def _parts(self) -> dict[str, tuple[tuple[Key, ...], tuple[int, ...]]]:
         return {}
 
@@ -161,6 +186,8 @@ class Layout:
                 raise ValueError("static part or number of leaves")
             leaves = tuple(_leaf(key, dtype, shape) for key, dtype, shape, _ in entries)
             axes = tuple(Axis(axis) for *_, axis in entries)
+            if len({leaf.key for leaf in leaves}) != len(leaves):
+                raise ValueError("a key comes twice")
         except (ValueError, TypeError, KeyError, RecursionError) as error:
             raise LayoutError(f"layout must be a list of leaves and a static part; {error}") from error
         return cls(leaves, axes, static)
@@ -199,9 +226,13 @@ def _leaf(key: Any, dtype: Any, shape: Any) -> Leaf:
         raise ValueError(f"shape {shape!r}")
     size = 1
     for extent in shape:
-        if isinstance(extent, bool) or not isinstance(extent, int) or extent < 0:
+        if isinstance(extent, bool) or not isinstance(extent, int) or not 0 <= extent <= LARGEST_EXTENT:
             raise ValueError(f"shape {shape!r}")
         size *= extent
         if size > LARGEST_EXTENT:
             raise ValueError(f"shape {shape!r}")
     return Leaf(tuple(key), DTYPES[dtype], tuple(shape))
+
+
+def _names(keys: tuple[Key, ...]) -> list[str]:
+    return [key_name(key) or "data" for key in keys]

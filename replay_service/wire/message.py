@@ -74,15 +74,11 @@ class Message:
         place = self.layout.places.get(key)
         return None if place is None else self.tensors[place]
 
-    def part(self, name: str) -> tuple[list[Key], list[Tensor]]:
-        """Keys (without `name`) and tensors of the leaves below `name`."""
-        keys, places = self.layout.part(name)
-        return list(keys), [self.tensors[place] for place in places]
-
     def records(self, name: str = "data") -> Rows:
-        """The leaves below `name` as rows."""
-        keys, tensors = self.part(name)
-        return Rows(keys, tensors, self.layout.spec, tensors[0].shape[0] if tensors else 0)
+        """The leaves below `name` as rows; `LayoutError` if they are none."""
+        keys, places, spec = self.layout.records(name)
+        tensors = [self.tensors[place] for place in places]
+        return Rows(list(keys), tensors, spec, tensors[0].shape[0])
 
 
 def static_text(statics: Mapping[str, Any]) -> str:

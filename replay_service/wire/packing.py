@@ -31,6 +31,7 @@ __all__ = [
     "HEADER_BYTES",
     "Frame",
     "Header",
+    "ProtocolError",
     "Take",
     "UnknownLayoutError",
     "begin",
@@ -50,6 +51,7 @@ PROTOCOL_VERSION = 1
 MAGIC = (int.from_bytes(b"REPLAY", "little") << 8) | PROTOCOL_VERSION
 LARGEST_MESSAGE_BYTES = 1 << 36
 LARGEST_LAYOUT_BYTES = 1 << 20
+LARGEST_COUNT = 1 << 40
 
 assert sys.byteorder == "little", "the wire format is that of little-endian machines"
 
@@ -145,7 +147,7 @@ def read_header(frame: Frame) -> Header:
     if verb not in VERBS:
         raise ProtocolError(f"verb ({verb}) must be one of {[int(known_verb) for known_verb in Verb]}")
     sizes_fit = 0 <= payload <= LARGEST_MESSAGE_BYTES and 0 <= layout_bytes <= LARGEST_LAYOUT_BYTES
-    if not sizes_fit or rows < 0 or items < 0 or payload % aligned(1):
+    if not sizes_fit or not 0 <= rows <= LARGEST_COUNT or not 0 <= items <= LARGEST_COUNT or payload % aligned(1):
         raise ProtocolError(
             f"sizes must be possible; got rows {rows}, items {items}, {payload} and {layout_bytes} bytes"
         )
