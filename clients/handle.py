@@ -117,8 +117,7 @@ class ReplayClient:
         priority = data.get(priority_key)
         if priority is None:
             raise KeyError(f"priority_key ({priority_key}) must be an entry of data; got {list(data.keys())}")
-        flat = priority.reshape(priority.shape[0], -1).amax(1)
-        return self.update_priority(data["index"], flat, generation=data.get("index_generation", None))
+        return self.update_priority(data["index"], priority, generation=data.get("index_generation", None))
 
     def update_if_present(
         self,

@@ -5,15 +5,18 @@ from __future__ import annotations
 import importlib
 from typing import Any
 
+from replay_service.buffer.prioritized_buffer import PrioritizedReplayBuffer
 from replay_service.buffer.query import TrajectoryPredicate, traj
 from replay_service.buffer.replay_buffer import ReplayBuffer
 from replay_service.buffer.samplers.base import Sampler
+from replay_service.buffer.samplers.prioritized import PrioritizedSampler
 from replay_service.buffer.samplers.random import RandomSampler
 from replay_service.buffer.storages.base import Storage
 from replay_service.buffer.storages.lazy_tensor import LazyTensorStorage
 from replay_service.buffer.storages.list import ListStorage
 from replay_service.buffer.storages.tensor import TensorStorage
 from replay_service.buffer.tensordict_buffer import TensorDictReplayBuffer
+from replay_service.buffer.tensordict_prioritized_buffer import TensorDictPrioritizedReplayBuffer
 from replay_service.buffer.trajectories import Trajectory, filter_trajectories, iter_trajectories
 from replay_service.buffer.writers.base import Writer
 from replay_service.buffer.writers.round_robin import RoundRobinWriter, TensorDictRoundRobinWriter
@@ -36,6 +39,8 @@ __all__ = [
     "LayoutError",
     "LazyTensorStorage",
     "ListStorage",
+    "PrioritizedReplayBuffer",
+    "PrioritizedSampler",
     "PriorityError",
     "RandomSampler",
     "RayReplayBuffer",
@@ -46,6 +51,7 @@ __all__ = [
     "Sampler",
     "ServiceUnavailableError",
     "Storage",
+    "TensorDictPrioritizedReplayBuffer",
     "TensorDictReplayBuffer",
     "TensorDictRoundRobinWriter",
     "TensorStorage",

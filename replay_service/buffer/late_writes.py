@@ -27,7 +27,8 @@ class LateWrites(BufferParts):
 
         Args:
             index: as `extend` or `sample` gave it, `[B]`.
-            priority: `[B]`, or one number for all; finite and not negative.
+            priority: `[B]`, several per record `[B, …]` (the sampler's `reduction` makes one of them), or one number for all; finite
+                and not negative.
             generation: int64 `[B]`; records overwritten since are skipped instead of given the priority of their predecessor.
 
         Returns:
@@ -39,16 +40,19 @@ class LateWrites(BufferParts):
             ValueError: lengths differ, or `generation` was given and the writer tracks none.
         """
         with self.lock:
+            sampler, live = self._sampler, None
             if generation is not None:
                 records, live = live_records(self._storage, index, generation)
             else:
                 records = self._storage.flat_slots(index)
-                live = torch.ones(records.numel(), dtype=torch.bool)
-            values = checked_priorities(priority, records.numel())
-            if not self._sampler.keeps_priorities:
-                return UpdateResult(torch.zeros_like(live))
-            self._sampler.update_priority(records[live], values[live], storage=self._storage)
-        return UpdateResult(live)
+            values = checked_priorities(priority, records.numel(), sampler.reduction)
+            if not sampler.keeps_priorities:
+                return UpdateResult(torch.zeros(records.numel(), dtype=torch.bool))
+            if live is None or bool(live.all()):
+                sampler.update_priority(records, values, storage=self._storage)
+            else:
+                sampler.update_priority(records[live], values[live], storage=self._storage)
+        return UpdateResult(torch.ones(records.numel(), dtype=torch.bool) if live is None else live)
 
     def update_if_present(
         self,

@@ -16,9 +16,11 @@ from replay_service.buffer.assembly import batch_size_of, make_sampler, make_sto
 from replay_service.buffer.backends import DIRECT, hosted
 from replay_service.buffer.late_writes import LateWrites
 from replay_service.buffer.local_service import LocalService, finished
+from replay_service.buffer.priorities import checked_priorities
 from replay_service.buffer.querying import Querying
 from replay_service.buffer.record_access import RecordAccess
 from replay_service.buffer.state import BufferState
+from replay_service.buffer.storages.base import Batch
 from replay_service.buffer.storages.list import stacked
 from replay_service.buffer.time_axis import swapped
 from replay_service.buffer.writers.base import Writer
@@ -122,7 +124,8 @@ class ReplayBuffer(RecordAccess, LateWrites, Querying, BufferState, LocalService
 
         Args:
             data: records with a leading dimension `[B, …]`; dtypes and row shapes as stored.
-            update_priority: let new records take the priority their data carries (prioritized buffers of TensorDicts).
+            update_priority: False keeps new records from taking the priority that their data carries (prioritized buffers of
+                TensorDicts).
 
         Returns:
             the slot of every record, int64 `[B]`; of more records than capacity, the last ones stay. With lanes, coordinates
@@ -130,14 +133,13 @@ class ReplayBuffer(RecordAccess, LateWrites, Querying, BufferState, LocalService
 
         Raises:
             LayoutError: a key is missing or extra, a dtype or row shape differs, or leaves disagree in their number of rows.
+            PriorityError: a priority that the data carries is NaN, infinite or negative.
         """
         with self.lock:
             batch = self._storage.prepare(swapped(self._incoming(data), self._dim_extend))
             if len(batch) == 0:
                 return self._writer.extend(batch)
-            index = self._writer.extend(batch)
-            self._announce(index)
-        return index
+            return self._write(batch, update_priority is not False)
 
     def submit_extend(self, data: Any) -> Future[Tensor]:
         """As `extend`, as a future: here it ran already, and `result()` gives or raises what came of it."""
@@ -150,9 +152,7 @@ class ReplayBuffer(RecordAccess, LateWrites, Querying, BufferState, LocalService
             LayoutError: as `extend`.
         """
         with self.lock:
-            batch = self._storage.prepare_one(self._incoming(data))
-            index = self._writer.extend(batch)
-            self._announce(index)
+            index = self._write(self._storage.prepare_one(self._incoming(data)), True)
         return int(index[0]) if self._storage.ndim == 1 else index
 
     def empty(self, empty_write_count: bool = True) -> None:
@@ -251,8 +251,25 @@ class ReplayBuffer(RecordAccess, LateWrites, Querying, BufferState, LocalService
         """Records on their way in."""
         return data
 
-    def _announce(self, index: Tensor) -> None:
-        """Tells the sampler of new records: those that stayed, in the order they were written."""
+    def _carried_priority(self, batch: Batch) -> Tensor | None:
+        """The priorities that new records bring along, one or several each."""
+        return None
+
+    def _write(self, batch: Batch, takes_priority: bool) -> Tensor:
+        """Writes prepared records and tells the sampler; priorities that they carry are checked before anything is written."""
+        sampler, values = self._sampler, None
+        if takes_priority and sampler.keeps_priorities:
+            carried = self._carried_priority(batch)
+            if carried is not None:
+                values = checked_priorities(carried, len(batch), sampler.reduction)
+        index = self._writer.extend(batch)
+        records = self._announce(index)
+        if values is not None:
+            sampler.update_priority(records, values[values.numel() - records.numel() :], storage=self._storage)
+        return index
+
+    def _announce(self, index: Tensor) -> Tensor:
+        """Tells the sampler of new records: those that stayed, in the order they were written. Returns their flat numbers."""
         storage = self._storage
         if index.ndim == 2:
             records = torch.zeros(index.shape[0], dtype=torch.int64)
@@ -261,7 +278,10 @@ class ReplayBuffer(RecordAccess, LateWrites, Querying, BufferState, LocalService
         else:
             records = index
         capacity = storage.slots * storage.lanes
-        self._sampler.extend(records[-capacity:] if records.numel() > capacity else records)
+        if records.numel() > capacity:
+            records = records[-capacity:]
+        self._sampler.extend(records)
+        return records
 
     def _sample_size(self, batch_size: int | None) -> int:
         if batch_size is not None:

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
+import torch
 from tensordict import TensorDictBase, is_tensor_collection
 from torch import Tensor
 
 from replay_service.buffer.assembly import make_writer
 from replay_service.buffer.replay_buffer import ReplayBuffer
+from replay_service.buffer.storages.base import Batch
 from replay_service.buffer.writers.base import Writer
 from replay_service.buffer.writers.round_robin import TensorDictRoundRobinWriter
 from replay_service.errors import LayoutError
@@ -17,7 +19,7 @@ from replay_service.structure import Rows
 
 __all__ = ["TensorDictReplayBuffer"]
 
-SERVICE_KEYS = ("index", "index_generation")
+SERVICE_KEYS = ("index", "index_generation", "priority_weight")
 """Entries that samples carry and that are not stored, so that a sample can be extended again."""
 
 
@@ -70,12 +72,22 @@ class TensorDictReplayBuffer(ReplayBuffer):
         self.update_priority(data["index"], self._priority_of(data), generation=generation)
 
     def _priority_of(self, data: TensorDictBase) -> Tensor:
-        """One priority per row: a longer entry is reduced to its maximum."""
-        priority = data.get(self._priority_key)
+        """The priorities that a sampled batch carries, one or several per row."""
+        priority: Tensor | None = data.get(self._priority_key)
         if priority is None:
             raise KeyError(f"priority_key ({self._priority_key}) must be an entry of data; got {list(data.keys())}")
-        flat: Tensor = priority.reshape(priority.shape[0], -1).amax(1)
-        return flat
+        return priority
+
+    def _carried_priority(self, batch: Batch) -> Tensor | None:
+        """The priorities that new records bring along as their entry `priority_key`; None where some have no such entry."""
+        key = (self._priority_key,) if isinstance(self._priority_key, str) else tuple(self._priority_key)
+        if isinstance(batch, Rows):
+            return batch.get(key) if key in batch.keys else None
+        records: list[Any] = list(batch)  # type: ignore[call-overload]
+        values = [record.get(key, None) if isinstance(record, TensorDictBase) else None for record in records]
+        if any(value is None for value in values):
+            return None
+        return torch.stack([torch.as_tensor(value).reshape(-1).to(torch.float64) for value in values])
 
     def _default_writer(self) -> Writer:
         return make_writer(None, TensorDictRoundRobinWriter)

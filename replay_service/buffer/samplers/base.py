@@ -26,6 +26,9 @@ class Sampler(ABC):
     keeps_priorities: bool = False
     """Whether `update_priority` has an effect."""
 
+    reduction: str = "max"
+    """What is made of several priorities of one record: `"max"`, `"min"`, `"mean"` or `"median"`."""
+
     @abstractmethod
     def sample(self, storage: Storage, batch_size: int) -> tuple[Tensor, dict[str, Any]]:
         """Draws `batch_size` records: their numbers int64 `[n]` and an info dictionary whose tensors are aligned with them.
