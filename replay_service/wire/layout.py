@@ -11,6 +11,7 @@ import contextlib
 import hashlib
 import json
 from collections import OrderedDict
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import IntEnum
 from functools import cached_property
@@ -195,13 +196,16 @@ class Layout:
 
 @dataclass
 class LayoutTable:
-    """The layouts one end knows, by digest; the least recently used one is forgotten first."""
+    """The layouts one end knows, by digest; of those that were added, the least recently used one is forgotten first."""
 
     limit: int = 256
+    always: Mapping[int, Layout] = field(default_factory=dict)
     _known: OrderedDict[int, Layout] = field(default_factory=OrderedDict)
 
     def add(self, layout: Layout) -> None:
         """Remembers `layout`."""
+        if layout.digest in self.always:
+            return
         self._known[layout.digest] = layout
         self._known.move_to_end(layout.digest)
         while len(self._known) > self.limit:
@@ -213,7 +217,8 @@ class LayoutTable:
         if layout is not None:
             with contextlib.suppress(KeyError):  # another thread's `add` has just forgotten it; ours is still good
                 self._known.move_to_end(digest)
-        return layout
+            return layout
+        return self.always.get(digest)
 
     def __len__(self) -> int:
         return len(self._known)

@@ -86,11 +86,8 @@ class Header:
 
 
 def known_layouts(limit: int = 256) -> LayoutTable:
-    """A table that knows the two layouts every end knows."""
-    table = LayoutTable(limit)
-    table.add(EMPTY)
-    table.add(TEXT)
-    return table
+    """A table that knows the two layouts every end knows, for ever."""
+    return LayoutTable(limit, {layout.digest: layout for layout in (EMPTY, TEXT)})
 
 
 def begin(message: Message, take: Take, *, with_layout: bool) -> tuple[Frame, list[Tensor]]:

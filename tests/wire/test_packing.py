@@ -132,11 +132,15 @@ def test_a_layout_is_sent_once_and_asked_for_when_it_is_forgotten() -> None:
         unpack(frame, table)
 
 
-def test_every_end_knows_empty_messages_and_texts() -> None:
-    assert unpack(pack(Message(Verb.LENGTH), Arena().take, with_layout=False), known_layouts()).layout == EMPTY
+def test_every_end_knows_empty_messages_and_texts_for_ever() -> None:
+    table = known_layouts(limit=2)
+    for number in range(5):
+        other = compose(Verb.EXTEND, [(("data", f"y{number}"), torch.zeros(2))])
+        unpack(pack(other, Arena().take, with_layout=True), table)
+    assert unpack(pack(Message(Verb.LENGTH), Arena().take, with_layout=False), table).layout == EMPTY
     words = "größer — 大".encode()
     text = Message(Verb.STATS, TEXT, [torch.frombuffer(bytearray(words), dtype=torch.uint8)], items=len(words))
-    assert text_of(unpack(pack(text, Arena().take, with_layout=False), known_layouts())) == words.decode()
+    assert text_of(unpack(pack(text, Arena().take, with_layout=False), table)) == words.decode()
 
 
 @pytest.mark.parametrize(
