@@ -67,7 +67,7 @@ def rings(draw: st.DrawFn) -> tuple[list[list[Step]], int, bool, int]:
     return rows, slots, draw(st.booleans()), draw(st.integers(1, 7))
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=80, deadline=None)
 @given(rings())
 def test_queries_agree_with_a_walk_over_the_steps(ring: tuple[list[list[Step]], int, bool, int]) -> None:
     steps, slots, by_ids, chunk = ring
