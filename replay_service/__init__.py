@@ -11,6 +11,16 @@ from replay_service.buffer.replay_buffer import ReplayBuffer
 from replay_service.buffer.samplers.base import Sampler
 from replay_service.buffer.samplers.prioritized import PrioritizedSampler
 from replay_service.buffer.samplers.random import RandomSampler
+from replay_service.buffer.samplers.slice import SliceSampler
+from replay_service.buffer.samplers.staleness import StalenessAwareSampler
+from replay_service.buffer.samplers.without_replacement import SamplerWithoutReplacement
+from replay_service.buffer.schedules import (
+    LambdaScheduler,
+    LinearScheduler,
+    ParameterScheduler,
+    SchedulerList,
+    StepScheduler,
+)
 from replay_service.buffer.storages.base import Storage
 from replay_service.buffer.storages.lazy_tensor import LazyTensorStorage
 from replay_service.buffer.storages.list import ListStorage
@@ -36,9 +46,12 @@ __all__ = [
     "ClosedError",
     "ConditionalUpdateResult",
     "EmptyBufferError",
+    "LambdaScheduler",
     "LayoutError",
     "LazyTensorStorage",
+    "LinearScheduler",
     "ListStorage",
+    "ParameterScheduler",
     "PrioritizedReplayBuffer",
     "PrioritizedSampler",
     "PriorityError",
@@ -49,7 +62,12 @@ __all__ = [
     "ReplayTimeoutError",
     "RoundRobinWriter",
     "Sampler",
+    "SamplerWithoutReplacement",
+    "SchedulerList",
     "ServiceUnavailableError",
+    "SliceSampler",
+    "StalenessAwareSampler",
+    "StepScheduler",
     "Storage",
     "TensorDictPrioritizedReplayBuffer",
     "TensorDictReplayBuffer",
