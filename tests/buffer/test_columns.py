@@ -7,10 +7,10 @@ import pickle
 import pytest
 import torch
 
-from replay_service.buffer.columns import WIDE_ROW_BYTES, Column, allocate, numpy_view
+from replay_service.buffer.columns import Column, allocate, numpy_view
 from replay_service.structure import Leaf
 
-NARROW, WIDE = (3,), (WIDE_ROW_BYTES,)
+NARROW, WIDE = (3,), (1024,)
 
 
 def _column(row: tuple[int, ...], dtype: torch.dtype = torch.float32) -> Column:
