@@ -78,11 +78,18 @@ class Sampler(ABC):
         """Writes the state as `sampler.json` into the folder `path`."""
         folder = Path(path)
         folder.mkdir(parents=True, exist_ok=True)
-        (folder / "sampler.json").write_text(json.dumps(self.state_dict()))
+        (folder / "sampler.json").write_text(json.dumps(self.state_dict(), default=_as_list))
 
     def loads(self, path: str | Path) -> None:
         """Reads the state that `dumps` wrote."""
         self.load_state_dict(json.loads((Path(path) / "sampler.json").read_text()))
+
+
+def _as_list(value: Any) -> Any:
+    """A tensor as what JSON can hold; `load_state_dict` takes it as it takes a tensor."""
+    if isinstance(value, Tensor):
+        return value.tolist()
+    raise TypeError(f"state must be made of numbers, strings and tensors; got {type(value).__name__}")
 
 
 def require_rows(storage: Storage) -> int:
