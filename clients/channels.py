@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import threading
+import time
 import uuid
 from typing import Any
 
 import ray
 from ray.exceptions import RayError
 
+from clients.joining import find_service
 from replay_service.errors import (
     ClosedError,
     ReplayError,
@@ -30,6 +33,7 @@ from replay_service.wire.verbs import Verb
 __all__ = ["Channels"]
 
 OPEN_TIMEOUT_S = 15.0
+RENEW_EVERY_S = 60.0
 
 
 class Channels:
@@ -46,6 +50,7 @@ class Channels:
         self._id = uuid.uuid4().hex
         self._process = os.getpid()
         self._actor: Any = None
+        self._renew_at_s = 0.0
         self._ray: RayChannel | None = None
         self._tensors: TensorChannel | None = None
         self._support = Support()
@@ -56,15 +61,23 @@ class Channels:
 
     def call(self, request: Message, timeout_s: float) -> Message:
         """Sends a request the way it can go, and waits for the reply."""
-        channel = self._channel_for(request)
+        channel = self._channel_for(request, timeout_s)
         try:
             return channel.call(request, timeout_s)
         except TransportUnavailableError as error:
-            return self._channel_after(request, channel, error).call(request, timeout_s)
+            return self._channel_after(request, channel, error, timeout_s).call(request, timeout_s)
+        except ServiceUnavailableError:
+            self._leave(channel)
+            raise
 
     def submit(self, request: Message, timeout_s: float) -> Pending:
         """Sends a request the way it can go."""
-        return self._channel_for(request).submit(request, timeout_s)
+        channel = self._channel_for(request, timeout_s)
+        try:
+            return channel.submit(request, timeout_s)
+        except ServiceUnavailableError:
+            self._leave(channel)
+            raise
 
     def routes(self) -> dict[str, Route]:
         """The route of every verb that was used, by its name."""
@@ -84,52 +97,57 @@ class Channels:
             if self._actor is not None and ray.is_initialized():
                 self._actor.close_client.remote(self._id)
 
-    def _channel_for(self, request: Message) -> Channel:
+    def _channel_for(self, request: Message, timeout_s: float) -> Channel:
         if self._closed:
             raise ClosedError("handle must be open; it was closed")
         if self._fixed is not None:
             return self._fixed
-        over_ray = self._joined()
+        over_ray = self._joined(timeout_s)
         obstacle = "" if request.objects is None else "data"
         offer = Offer(self._address.transport, obstacle, self._obstacles.get(request.verb, ""))
         route = negotiate(offer, self._support)
         self._routes[request.verb] = route
         return self._tensor_channel() if route.kind == DISTRIBUTED else over_ray
 
-    def _channel_after(self, request: Message, channel: Channel, error: TransportUnavailableError) -> Channel:
+    def _channel_after(
+        self, request: Message, channel: Channel, error: TransportUnavailableError, timeout_s: float
+    ) -> Channel:
         """The channel for a reply that turned out to be no dense tensor."""
         if channel.kind != DISTRIBUTED or self._address.transport == DISTRIBUTED:
             raise TransportUnavailableError(f"{error}; use transport='auto' or 'ray'") from error
         self._obstacles[request.verb] = "the reply"
-        return self._joined()
+        return self._joined(timeout_s)
 
-    def _joined(self) -> RayChannel:
+    def _leave(self, channel: Channel) -> None:
+        """Forgets a service that is gone: the next call looks its name up again, which may be that of a new one."""
+        if channel is not self._fixed:
+            self._ray = None
+
+    def _joined(self, timeout_s: float) -> RayChannel:
         if self._process != os.getpid():
             # A forked process has its own conversations; those of its parent must not be touched.
             self._process, self._ray, self._tensors, self._lock = os.getpid(), None, None, threading.Lock()
+            self._id = uuid.uuid4().hex
         channel = self._ray
         if channel is None:
             with self._lock:
-                channel = self._ray or self._join()
+                channel = self._ray or self._join(timeout_s)
+        elif time.monotonic() > self._renew_at_s:
+            self._say_hello()
         return channel
 
-    def _join(self) -> RayChannel:
-        address = self._address
-        if not ray.is_initialized():
-            raise ServiceUnavailableError(
-                f"this process must be joined to the Ray of {address.name!r}; call ray.init(address=…) or clients.connect"
-            )
-        try:
-            self._actor = ray.get_actor(address.name, namespace=address.namespace)
-            known = ray.get(self._actor.describe.remote(), timeout=address.timeout_s)
-        except (ValueError, RayError) as error:
-            raise ServiceUnavailableError(
-                f"name ({address.name!r}) must be that of a running service in namespace {address.namespace!r}"
-            ) from error
+    def _join(self, timeout_s: float) -> RayChannel:
+        self._actor, known = find_service(self._address.name, self._address.namespace, timeout_s)
         self._support = Support(known["transport"], tuple(known["backends"]))
-        self._actor.open_client.remote(self._id)
-        self._ray = RayChannel(self._actor, address.name)
+        self._say_hello()
+        self._ray = RayChannel(self._actor, self._address.name)
         return self._ray
+
+    def _say_hello(self) -> None:
+        """Lets the service count this handle; from time to time, since handles end without a word, too."""
+        self._renew_at_s = time.monotonic() + RENEW_EVERY_S
+        with contextlib.suppress(RayError):  # a service that is gone shows in the call itself
+            self._actor.open_client.remote(self._id, node_address(), os.getpid())
 
     def _tensor_channel(self) -> TensorChannel:
         channel = self._tensors

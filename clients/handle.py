@@ -3,30 +3,29 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from typing import Any
 
-import ray
 import torch
-from ray.exceptions import RayError
 from torch import Tensor
 
 from clients.channels import Channels
 from clients.decoding import decode_records, decode_sample, decode_trajectories
 from clients.futures import Future
-from clients.joining import join_ray
-from clients.requests import extend_request, index_of, query_request, records_request, sample_request
-from replay_service.errors import LayoutError, ServiceUnavailableError
+from clients.joining import find_service, join_ray, positive_seconds
+from clients.prefetch import Prefetch
+from clients.requests import end_arguments, extend_request, index_of, query_request, records_request, sample_request
+from replay_service.errors import LayoutError
 from replay_service.records import ConditionalUpdateResult, ServiceAddress, UpdateResult
 from replay_service.specs import Key
 from replay_service.structure import flatten_rows, row_of
 from replay_service.wire.channel import Channel
-from replay_service.wire.indices import encode_index
+from replay_service.wire.indices import encode_index, names_one
 from replay_service.wire.message import Message, compose, static_text, text_of
 from replay_service.wire.verbs import Verb
 
 __all__ = ["ReplayClient", "connect"]
 
+DEFAULT_TIMEOUT_S = 30.0
 OWNERS_ONLY = ("shutdown", "start", "client", "clients", "empty", "set_sampler", "set_storage", "set_writer")
 
 
@@ -86,19 +85,13 @@ class ReplayClient:
         """Asks for a sample without waiting."""
         return self._submit(sample_request(batch_size, False), lambda reply: decode_sample(reply, False))
 
-    def prefetch(self, batch_size: int | None = None, depth: int = 2) -> Iterator[Any]:
-        """Samples without end, of which `depth` are asked for ahead: the next travels while this one trains."""
-        if isinstance(depth, bool) or not isinstance(depth, int) or depth < 1:
-            raise ValueError(f"depth ({depth!r}) must be a positive integer")
-        sample_request(batch_size, False)
-        return self._prefetching(batch_size, depth)
+    def prefetch(self, batch_size: int | None = None, depth: int = 2) -> Prefetch[Any]:
+        """Samples without end, of which `depth` are asked for ahead: the next travels while this one trains.
 
-    def _prefetching(self, batch_size: int | None, depth: int) -> Iterator[Any]:
-        ahead = [self.submit_sample(batch_size) for _ in range(depth)]
-        while True:
-            batch = ahead.pop(0).result(self._address.timeout_s)
-            ahead.append(self.submit_sample(batch_size))
-            yield batch
+        What is returned is an iterator that can be closed, also by `with`.
+        """
+        sample_request(batch_size, False)
+        return Prefetch(lambda: self.submit_sample(batch_size), depth, self._address.timeout_s)
 
     # -- priorities and late writes ---------------------------------------------------------------------------------
 
@@ -112,8 +105,9 @@ class ReplayClient:
         reply = self._call(compose(Verb.UPDATE_PRIORITY, entries), timeout)
         return UpdateResult(reply.tensor("updated"))
 
-    def update_tensordict_priority(self, data: Any, *, priority_key: str | Key = "td_error") -> UpdateResult:
-        """Sets the priorities of a sampled batch from its entry `priority_key`."""
+    def update_tensordict_priority(self, data: Any, *, priority_key: str | Key | None = None) -> UpdateResult:
+        """Sets the priorities of a sampled batch from its entry `priority_key` (None: the service's)."""
+        priority_key = self._address.priority_key if priority_key is None else priority_key
         priority = data.get(priority_key)
         if priority is None:
             raise KeyError(f"priority_key ({priority_key}) must be an entry of data; got {list(data.keys())}")
@@ -159,7 +153,7 @@ class ReplayClient:
     def __setitem__(self, index: Any, data: Any) -> None:
         """Overwrites filled records in place."""
         arguments, entries = encode_index(index)
-        single = len(arguments) == 2
+        single = names_one(arguments)
         try:
             rows = row_of(data) if single else flatten_rows(data)
         except LayoutError:
@@ -174,11 +168,11 @@ class ReplayClient:
 
     def read_all_in_order(self, end: int | None = None, *, timeout: float | None = None) -> Any:
         """The leading `end` slots (all for None) in storage order."""
-        return decode_records(self._call(Message(Verb.READ_ALL, arguments=(-1 if end is None else end,)), timeout))
+        return decode_records(self._call(Message(Verb.READ_ALL, arguments=end_arguments(end)), timeout))
 
     def write_all(self, data: Any, end: int | None = None, *, timeout: float | None = None) -> None:
         """Overwrites the leading `end` slots (all for None)."""
-        arguments = (-1 if end is None else end,)
+        arguments = end_arguments(end)
         try:
             request = records_request(Verb.WRITE_ALL, flatten_rows(data), arguments)
         except LayoutError:
@@ -264,11 +258,7 @@ class ReplayClient:
         return Future(pending, decode, self._address.timeout_s)
 
     def _timeout_of(self, timeout: float | None) -> float:
-        if timeout is None:
-            return self._address.timeout_s
-        if isinstance(timeout, bool) or not isinstance(timeout, int | float) or not timeout > 0:
-            raise ValueError(f"timeout ({timeout!r}) must be a positive number of seconds")
-        return float(timeout)
+        return positive_seconds(timeout, self._address.timeout_s)
 
 
 def connect(
@@ -282,23 +272,23 @@ def connect(
         timeout: default timeout of the handle's calls, in seconds; None takes 30.
 
     Raises:
+        ValueError: a name or namespace that is none, or a timeout that is not positive.
         ServiceUnavailableError: Ray cannot be reached, or no service has that name.
+        ReplayTimeoutError: the service does not answer.
     """
+    for label, value in (("name", name), ("namespace", namespace)):
+        if not isinstance(value, str) or not value:
+            raise ValueError(f"{label} ({value!r}) must be a string that is not empty")
+    timeout_s = positive_seconds(timeout, DEFAULT_TIMEOUT_S)
     join_ray(address)
-    try:
-        actor = ray.get_actor(name, namespace=namespace)
-        answer: Any = actor.describe.remote()
-        known: dict[str, Any] = ray.get(answer, timeout=timeout or 30.0)
-    except (ValueError, RayError) as error:
-        raise ServiceUnavailableError(
-            f"name ({name!r}) must be that of a running service in namespace {namespace!r}"
-        ) from error
+    _, known = find_service(name, namespace, timeout_s)
     found = ServiceAddress(
         name,
         namespace,
         known["batch_size"],
         known["transport"],
-        timeout_s=timeout or 30.0,
+        timeout_s=timeout_s,
         merges_info=known["merges_info"],
+        priority_key=known["priority_key"],
     )
     return ReplayClient(found)

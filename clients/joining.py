@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import ray
+from ray.exceptions import GetTimeoutError, RayError
 
-from replay_service.errors import ServiceUnavailableError
+from replay_service.errors import ReplayTimeoutError, ServiceUnavailableError
 
-__all__ = ["join_ray"]
+__all__ = ["find_service", "join_ray", "positive_seconds"]
 
 
 def join_ray(address: str | None) -> None:
@@ -21,3 +24,38 @@ def join_ray(address: str | None) -> None:
         ray.init(address=address or "auto", log_to_driver=False)
     except (ConnectionError, RuntimeError, TimeoutError) as error:
         raise ServiceUnavailableError(f"Ray ({address or 'auto'}) must be reachable; {error}") from error
+
+
+def find_service(name: str, namespace: str, timeout_s: float) -> tuple[Any, dict[str, Any]]:
+    """The actor of a running service, and what it says of itself.
+
+    Raises:
+        ServiceUnavailableError: this process has joined no Ray, or no service has that name.
+        ReplayTimeoutError: there is one, but it does not answer within `timeout_s`.
+    """
+    if not ray.is_initialized():
+        raise ServiceUnavailableError(
+            f"this process must be joined to the Ray of {name!r}; call ray.init(address=…) or clients.connect"
+        )
+    try:
+        actor = ray.get_actor(name, namespace=namespace)
+        answer: Any = actor.describe.remote()
+        known: dict[str, Any] = ray.get(answer, timeout=timeout_s)
+    except GetTimeoutError as error:
+        raise ReplayTimeoutError(f"timeout ({timeout_s} s) must cover the call; {name} has not answered") from error
+    except (ValueError, RayError) as error:
+        raise ServiceUnavailableError(
+            f"name ({name!r}) must be that of a running service in namespace {namespace!r}"
+        ) from error
+    if "failure" in known:
+        raise ServiceUnavailableError(f"service ({name}) must have started; {known['failure'][1]}")
+    return actor, known
+
+
+def positive_seconds(timeout: Any, default_s: float) -> float:
+    """A timeout in seconds; `default_s` for None, `ValueError` for what is no positive number."""
+    if timeout is None:
+        return default_s
+    if isinstance(timeout, bool) or not isinstance(timeout, int | float) or not timeout > 0:
+        raise ValueError(f"timeout ({timeout!r}) must be a positive number of seconds")
+    return float(timeout)

@@ -10,10 +10,11 @@ from torch import Tensor
 
 from replay_service.errors import LayoutError
 from replay_service.structure import Rows, flatten_rows
+from replay_service.wire.indices import array_of
 from replay_service.wire.message import TEXT, Message, compose, spec_static, static_text
 from replay_service.wire.verbs import Verb
 
-__all__ = ["extend_request", "index_of", "query_request", "records_request", "sample_request"]
+__all__ = ["end_arguments", "extend_request", "index_of", "query_request", "records_request", "sample_request"]
 
 
 def extend_request(data: Any, update_priority: bool | None) -> Message:
@@ -70,8 +71,20 @@ def query_request(predicate: Any, trajectory_key: Any) -> Message:
 
 
 def index_of(index: Any) -> Tensor:
-    """An index as an int64 tensor; coordinates as `[B, ndim]`."""
+    """An index as an int64 (or bool) tensor; coordinates as `[B, ndim]`."""
     if isinstance(index, tuple):
-        return torch.stack([torch.as_tensor(part, dtype=torch.int64).reshape(-1) for part in index], 1)
-    tensor = torch.as_tensor(index, dtype=torch.int64)
+        parts = [array_of(part).reshape(-1) for part in index]
+        if len({part.shape for part in parts}) > 1:
+            raise IndexError(f"index (coordinates of {[part.numel() for part in parts]} records) must be equally long")
+        return torch.stack(parts, 1)
+    tensor = array_of(index)
     return tensor.reshape(1) if tensor.ndim == 0 else tensor
+
+
+def end_arguments(end: int | None) -> tuple[int, int]:
+    """The arguments that say where reading or writing from the front ends; `ValueError` for what is no number of slots."""
+    if end is None:
+        return (0, 0)
+    if isinstance(end, bool) or not isinstance(end, int) or not 0 <= end < 1 << 63:
+        raise ValueError(f"end ({end!r}) must be a number of filled slots, not negative")
+    return (1, end)

@@ -79,6 +79,7 @@ class ServiceAddress:
         backend: payload backend of the tensor channel, `"gloo"` or `"nccl"`.
         timeout_s: default timeout of a call, in seconds.
         merges_info: whether samples carry `index` and the like as keys (TensorDict buffers).
+        priority_key: the entry of a sampled batch that holds new priorities.
     """
 
     name: str
@@ -88,3 +89,4 @@ class ServiceAddress:
     backend: str = "gloo"
     timeout_s: float = 30.0
     merges_info: bool = True
+    priority_key: str | tuple[str, ...] = "td_error"

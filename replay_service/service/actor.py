@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import threading
 import time
 from collections.abc import Callable
 from typing import Any
@@ -14,6 +13,7 @@ import torch
 from replay_service.buffer.replay_buffer import ReplayBuffer
 from replay_service.service.dispatch import Dispatch
 from replay_service.service.doors import Doors
+from replay_service.service.roster import Roster
 from replay_service.wire.failures import code_of, words_of
 from replay_service.wire.packing import Frame
 from replay_service.wire.ray_objects import node_address, readable
@@ -76,8 +76,7 @@ class ReplayActor:
             return
         self._dispatch = Dispatch(self._buffer, self._service_stats, allow_callables=allow_callables)
         self._doors = Doors(self._dispatch.serve, node_address())
-        self._clients: dict[str, int] = {}
-        self._lock = threading.Lock()
+        self._roster = Roster(node_address())
 
     def serve(self, frame: Frame, objects: Any = None) -> Any:
         """Answers one request; the reply is one array, or an array and objects."""
@@ -91,6 +90,7 @@ class ReplayActor:
         return {
             "batch_size": self._buffer.batch_size,
             "merges_info": self._buffer.merges_info,
+            "priority_key": getattr(self._buffer, "priority_key", "td_error"),
             "transport": self._transport,
             "backends": [] if self._transport == "ray" else ["gloo"],
             "pid": os.getpid(),
@@ -108,15 +108,13 @@ class ReplayActor:
         """A coordinate of the service's end, or None if it is not there yet."""
         return self._doors.look(number, key)
 
-    def open_client(self, client_id: str) -> None:
-        """Counts a client until it says `close_client`."""
-        with self._lock:
-            self._clients[client_id] = self._clients.get(client_id, 0) + 1
+    def open_client(self, client_id: str, host: str, pid: int) -> None:
+        """Counts a client, which says so again from time to time, until it says `close_client`."""
+        self._roster.seen(client_id, host, pid)
 
     def close_client(self, client_id: str) -> None:
         """Stops counting a client."""
-        with self._lock:
-            self._clients.pop(client_id, None)
+        self._roster.gone(client_id)
 
     def administer(self, verb: str, *arguments: Any, **settings: Any) -> Any:
         """Runs one of the owner's verbs on the buffer."""
@@ -129,15 +127,13 @@ class ReplayActor:
         return True
 
     def _service_stats(self) -> dict[str, Any]:
-        with self._lock:
-            clients = len(self._clients)
         return {
             "name": self._name,
             "namespace": self._namespace,
             "transport": self._transport,
             "uptime_s": time.monotonic() - self._started,
             "memory_bytes": self._process.memory_info().rss,
-            "clients": clients,
+            "clients": len(self._roster),
             "channels": len(self._doors),
             "pid": self._process.pid,
         }

@@ -39,16 +39,22 @@ class Dispatch:
         buffer: the buffer; every verb is one of its public calls.
         service_stats: what the host knows of itself, for `stats`.
         allow_callables: run predicates that clients send as functions; without it no code travels.
+        most_layouts: how many layouts of requests are remembered; one that was forgotten is asked for again.
     """
 
     def __init__(
-        self, buffer: ReplayBuffer, service_stats: Extra | None = None, *, allow_callables: bool = False
+        self,
+        buffer: ReplayBuffer,
+        service_stats: Extra | None = None,
+        *,
+        allow_callables: bool = False,
+        most_layouts: int = 1024,
     ) -> None:
         self.buffer = buffer
         self._allow_callables = allow_callables
         self.meters = Meters()
         self._service_stats = service_stats or dict
-        self._layouts = known_layouts(1024)
+        self._layouts = known_layouts(most_layouts)
         self._arena = Arena()
         self._handlers: dict[Verb, Callable[[Message], Message | replies.Gather]] = {
             Verb.EXTEND: self._extend,
@@ -141,7 +147,7 @@ class Dispatch:
         if request.objects is not None:
             index = self.buffer.add(request.objects[0])
             return compose(request.verb, [(("index",), torch.as_tensor(index).reshape(-1))])
-        if self.buffer.takes_rows():
+        if self.buffer.takes_rows() and self.buffer.storage.ndim == 1:
             index = self.buffer.extend(request.records())
         else:
             index = torch.as_tensor(self.buffer.add(_only_row(request.records()))).reshape(-1)
@@ -256,8 +262,7 @@ def _index_tensor(request: Message) -> Tensor | tuple[Tensor, ...]:
 
 
 def _end_of(request: Message) -> int | None:
-    end = request.argument(0, -1)
-    return None if end == -1 else end
+    return request.argument(1) if request.argument(0) else None
 
 
 def _only_row(rows: Rows) -> Any:

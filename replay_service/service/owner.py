@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import weakref
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -134,11 +135,17 @@ class RayReplayBuffer(OwnerCalls):
             ) from error
         except RayError as error:
             self._discard()
-            raise ServiceUnavailableError(f"service ({address.name}) must start; {error}") from error
+            raise ServiceUnavailableError(f"service ({address.name}) must start; {_reason(error)}") from error
         if "failure" in known:
             self._discard()
             raise error_from(*known["failure"])
-        self._client = ReplayClient(address)
+        self._address = replace(
+            address,
+            batch_size=known["batch_size"],
+            merges_info=known["merges_info"],
+            priority_key=known["priority_key"],
+        )
+        self._client = ReplayClient(self._address)
         if self._actor_options.get("lifetime") != "detached":
             self._finalizer = weakref.finalize(self, _end_quietly, self._actor)
         return self
@@ -177,13 +184,22 @@ class RayReplayBuffer(OwnerCalls):
 
     def adopt(self, name: str, namespace: str) -> None:
         """Takes over a service that runs already (`attach`)."""
+        if not ray.is_initialized():
+            raise ServiceUnavailableError(
+                f"this process must be joined to the Ray of {name!r}; call ray.init(address=…)"
+            )
         try:
             self._actor = ray.get_actor(name, namespace=namespace)
             known = ray.get(self._actor.describe.remote(), timeout=START_TIMEOUT_S)
         except (ValueError, RayError) as error:
             raise ServiceUnavailableError(f"name ({name!r}) must be that of a service in {namespace!r}") from error
         self._address = ServiceAddress(
-            name, namespace, known["batch_size"], known["transport"], merges_info=known["merges_info"]
+            name,
+            namespace,
+            known["batch_size"],
+            known["transport"],
+            merges_info=known["merges_info"],
+            priority_key=known["priority_key"],
         )
         self._actor_options = {"name": name, "namespace": namespace, "lifetime": "detached"}
         self._finalizer = None
@@ -235,7 +251,7 @@ class RayReplayBuffer(OwnerCalls):
         except GetTimeoutError as error:
             raise ReplayTimeoutError(f"timeout ({self._address.timeout_s} s) must cover {verb}") from error
         except RayActorError as error:
-            raise ServiceUnavailableError(f"{self._address.name} must be alive and reachable; {error}") from error
+            raise ServiceUnavailableError(f"{self._address.name} must be alive and reachable; {_reason(error)}") from error
 
     def _discard(self) -> None:
         if self._actor is not None:
@@ -260,6 +276,12 @@ def _exists(address: ServiceAddress) -> bool:
     except ValueError:
         return False
     return True
+
+
+def _reason(error: Exception) -> str:
+    """The line that says what happened: the last one where Ray shows the traceback of a constructor, else the first."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()] or [type(error).__name__]
+    return lines[-1] if "creation task" in lines[0] else lines[0]
 
 
 def _end_quietly(actor: Any) -> None:

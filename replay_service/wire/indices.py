@@ -1,11 +1,18 @@
-"""Indices on the wire: integers in the header where they suffice, an int64 or bool leaf where not.
+"""Indices on the wire: integers in the header where they suffice, leaves where not.
 
-`arguments[0]` says the kind; `arguments[1:4]` are the integer, or start, stop and step of a slice, of which those missing are marked in
-`arguments[4]`.
+`arguments[0]` says the kind, and what follows is
+
+    INTEGER   the integer
+    SLICE     start, stop, step, and which of them are missing (one bit each)
+    SLOTS     nothing; the leaf `index` is an int64 or bool array of any shape
+    PARTS     how many parts, and two bits for each: 0 integer, 1 slice, 2 array. Part `i` is the leaf `(index, i)`; a slice is its
+              start, stop, step and missing bits. What storages with lanes are indexed with.
+    KEY       nothing; the leaf `key` is the name of an entry as JSON
 """
 
 from __future__ import annotations
 
+import json
 from enum import IntEnum
 from typing import Any
 
@@ -15,8 +22,14 @@ from torch import Tensor
 
 from replay_service.specs import Key
 from replay_service.wire.message import Message
+from replay_service.wire.packing import ProtocolError
 
-__all__ = ["decode_index", "encode_index"]
+__all__ = ["array_of", "decode_index", "encode_index", "names_one"]
+
+Entries = list[tuple[Key, Tensor]]
+
+SMALLEST, LARGEST = -(1 << 63), (1 << 63) - 1
+MOST_PARTS = 16
 
 
 class Kind(IntEnum):
@@ -25,54 +38,136 @@ class Kind(IntEnum):
     INTEGER = 1
     SLICE = 2
     SLOTS = 3
-    COORDINATES = 4
+    PARTS = 4
+    KEY = 5
 
 
-def encode_index(index: Any) -> tuple[tuple[int, ...], list[tuple[Key, Tensor]]]:
+def encode_index(index: Any) -> tuple[tuple[int, ...], Entries]:
     """Arguments and leaves that stand for `index`.
 
     Raises:
         TypeError: something that is no index.
+        IndexError: an integer that does not fit 64 bits.
     """
+    if _is_key(index):
+        name = json.dumps([index] if isinstance(index, str) else list(index)).encode()
+        return (Kind.KEY,), [(("key",), torch.frombuffer(bytearray(name), dtype=torch.uint8))]
+    if isinstance(index, tuple):
+        return _encode_parts(index)
+    if isinstance(index, slice) or index is Ellipsis:
+        return (Kind.SLICE, *_slice_numbers(slice(None) if index is Ellipsis else index)), []
     if isinstance(index, bool):
         raise TypeError(
             f"index ({index}) must be an integer, a slice, or an array of integers or of flags; got one bool"
         )
     if isinstance(index, int | np.integer):
-        return (Kind.INTEGER, int(index)), []
-    if index is Ellipsis:
-        index = slice(None)
-    if isinstance(index, slice):
-        parts = (index.start, index.stop, index.step)
-        missing = sum(1 << place for place, part in enumerate(parts) if part is None)
-        return (Kind.SLICE, *(0 if part is None else int(part) for part in parts), missing), []
-    if isinstance(index, tuple):
-        stacked = torch.stack([torch.as_tensor(part, dtype=torch.int64).reshape(-1) for part in index], 1)
-        return (Kind.COORDINATES,), [(("index",), stacked)]
+        return (Kind.INTEGER, _integer(index)), []
+    slots = array_of(index)
+    return ((Kind.INTEGER, int(slots)), []) if slots.ndim == 0 else ((Kind.SLOTS,), [(("index",), slots)])
+
+
+def array_of(index: Any) -> Tensor:
+    """An index as an int64 or bool tensor.
+
+    Raises:
+        TypeError: something that is no array of integers or flags.
+    """
     if isinstance(index, range):
         index = list(index)
-    if not isinstance(index, Tensor | np.ndarray | list):
+    if not isinstance(index, Tensor | np.ndarray | list | int | np.integer) or isinstance(index, bool):
         raise TypeError(
             f"index must be an integer, a slice, or an array of integers or of flags; got {type(index).__name__}"
         )
-    slots = torch.as_tensor(np.asarray(index) if isinstance(index, list) else index)
-    if slots.numel() == 0 and slots.dtype != torch.bool:
-        slots = slots.to(torch.int64)
-    if slots.is_floating_point() or slots.is_complex():
-        raise TypeError(f"index must be integers or flags; got {str(slots.dtype).removeprefix('torch.')}")
-    if slots.ndim == 0:
-        return (Kind.INTEGER, int(slots)), []
-    return (Kind.SLOTS,), [(("index",), slots if slots.dtype == torch.bool else slots.to(torch.int64))]
+    array = index.detach() if isinstance(index, Tensor) else torch.as_tensor(np.asarray(index))
+    if array.numel() == 0 and array.dtype != torch.bool:
+        return array.to(torch.int64)
+    if array.is_floating_point() or array.is_complex():
+        raise TypeError(f"index must be integers or flags; got {str(array.dtype).removeprefix('torch.')}")
+    return array if array.dtype in (torch.bool, torch.int64) else array.to(torch.int64)
+
+
+def names_one(arguments: tuple[int, ...]) -> bool:
+    """Whether records travel without a leading dimension: under one integer, and under parts, which may leave any number of them."""
+    return arguments[0] in (Kind.INTEGER, Kind.PARTS)
 
 
 def decode_index(message: Message) -> tuple[Any, bool]:
-    """The index that `message` carries, and whether it names a single record."""
-    kind = Kind(message.argument(0))
-    if kind is Kind.INTEGER:
-        return message.argument(1), True
-    if kind is Kind.SLICE:
-        missing = message.argument(4)
-        parts = [None if missing >> place & 1 else message.argument(place + 1) for place in range(3)]
-        return slice(*parts), False
-    index = message.tensor("index")
-    return (tuple(index.unbind(1)) if kind is Kind.COORDINATES else index), False
+    """The index that `message` carries, and `names_one` of it.
+
+    Raises:
+        ProtocolError: it carries none.
+    """
+    kind, single = message.argument(0), names_one((message.argument(0),))
+    if kind == Kind.INTEGER:
+        return message.argument(1), single
+    if kind == Kind.SLICE:
+        return _slice(message.arguments[1:5]), single
+    if kind == Kind.SLOTS:
+        return message.tensor("index"), single
+    if kind == Kind.PARTS and 0 <= message.argument(1) <= MOST_PARTS:
+        return tuple(_decode_part(message, place) for place in range(message.argument(1))), single
+    if kind == Kind.KEY:
+        name = json.loads(message.tensor("key").numpy().tobytes())
+        if isinstance(name, list) and name and all(isinstance(part, str) for part in name):
+            return tuple(name), single
+    raise ProtocolError(f"index (kind {kind}) must be one of {[int(known) for known in Kind]}, in its own form")
+
+
+def _encode_parts(index: tuple[Any, ...]) -> tuple[tuple[int, ...], Entries]:
+    if len(index) > MOST_PARTS:
+        raise IndexError(f"index ({len(index)} parts) must have one part per dimension that names records")
+    kinds = 0
+    entries: Entries = []
+    for place, part in enumerate(index):
+        if isinstance(part, slice):
+            kind, leaf = 1, torch.tensor(_slice_numbers(part))
+        elif isinstance(part, int | np.integer) and not isinstance(part, bool):
+            kind, leaf = 0, torch.tensor(_integer(part))
+        else:
+            kind, leaf = 2, array_of(part)
+        kinds |= kind << 2 * place
+        entries.append((("index", str(place)), leaf))
+    return (Kind.PARTS, len(index), kinds), entries
+
+
+def _decode_part(message: Message, place: int) -> Any:
+    leaf, kind = message.tensor("index", str(place)), message.argument(2) >> 2 * place & 3
+    if kind == 2:
+        return leaf
+    if kind == 0 and leaf.numel() == 1:
+        return int(leaf)
+    if kind == 1 and leaf.numel() == 4:
+        return _slice(tuple(leaf.tolist()))
+    raise ProtocolError(f"index part {place} must be an integer, a slice or an array")
+
+
+def _slice_numbers(index: slice) -> tuple[int, int, int, int]:
+    parts = (index.start, index.stop, index.step)
+    missing = sum(1 << place for place, part in enumerate(parts) if part is None)
+    # Beyond what is filled all numbers mean the same, so that those that do not fit can be brought near.
+    start, stop, step = (0 if part is None else min(max(_index(part), SMALLEST), LARGEST) for part in parts)
+    return start, stop, step, missing
+
+
+def _slice(numbers: tuple[int, ...]) -> slice:
+    missing = numbers[3]
+    return slice(*(None if missing >> place & 1 else int(part) for place, part in enumerate(numbers[:3])))
+
+
+def _integer(index: Any) -> int:
+    number = int(index)
+    if not SMALLEST <= number <= LARGEST:
+        raise IndexError(f"index ({number}) must fit 64 bits")
+    return number
+
+
+def _index(part: Any) -> int:
+    if isinstance(part, bool) or not hasattr(part, "__index__"):
+        raise TypeError(f"index (a slice with {part!r}) must be made of integers")
+    return int(part.__index__())
+
+
+def _is_key(index: Any) -> bool:
+    return isinstance(index, str) or (
+        isinstance(index, tuple) and bool(index) and all(isinstance(part, str) for part in index)
+    )

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 import ray
-from ray.exceptions import GetTimeoutError, RayActorError, RayError, RayTaskError
+from ray.exceptions import GetTimeoutError, RayError, RayTaskError
 
 from replay_service.arena import Arena
 from replay_service.errors import ClosedError, ReplayError, ReplayTimeoutError, ServiceUnavailableError
@@ -76,6 +76,11 @@ class RayChannel:
         reply.objects = objects
         return reply
 
+    def require_ray(self) -> None:
+        """Raises `ServiceUnavailableError` if this process has left its Ray; Ray itself would start another one, unasked."""
+        if not ray.is_initialized():
+            raise ServiceUnavailableError(f"{self._name} must be reachable; this process has left its Ray")
+
     def translated(self, error: Exception, timeout_s: float) -> Exception:
         """Ray's error as one of ours."""
         if isinstance(error, GetTimeoutError):
@@ -93,12 +98,11 @@ class RayChannel:
     def _remote(self, request: Message, *, with_layout: bool) -> Any:
         with self._order:
             frame = self._conversation.request(request, self._sending.take, with_layout=with_layout)
+            self.require_ray()
             try:
                 if request.objects is None:
                     return self._actor.serve.remote(frame)
                 return self._actor.serve.remote(frame, request.objects)
-            except RayActorError as error:
-                raise self.translated(error, 0) from error
             except RayError as error:
                 raise self.translated(error, 0) from error
 
@@ -111,34 +115,51 @@ class RayPending:
         self._request = request
         self._reference = reference
         self._reply: Message | None = None
+        self._error: Exception | None = None
         self._lock = threading.Lock()
 
     def result(self, timeout_s: float) -> Message:
         """The reply."""
-        with self._lock:
+        # Several threads may wait for one reply, each for as long as it likes.
+        if not self._lock.acquire(timeout=timeout_s):
+            raise self._channel.translated(GetTimeoutError(), timeout_s)
+        try:
+            if self._error is not None:
+                raise self._error
             if self._reply is None:
-                reply = self._wait(timeout_s)
-                if Conversation.is_forgotten(reply):
-                    self._reference = self._channel.resend(self._request)
-                    reply = self._wait(timeout_s)
-                self._reply = reply
+                self._reply = self._received(timeout_s)
                 self._reference = None
             return self._reply
+        except ReplayTimeoutError:
+            raise
+        except ReplayError as error:
+            self._error = error
+            raise
+        finally:
+            self._lock.release()
 
     @property
     def settled(self) -> bool:
-        """Whether the reply was received."""
-        return self._reply is not None
+        """Whether the reply was received, or will never be."""
+        return self._reply is not None or self._error is not None
 
     def done(self) -> bool:
         """Whether the reply is here."""
         reference = self._reference
-        if reference is None:
+        if reference is None or self.settled or not ray.is_initialized():
             return True
         ready, _ = ray.wait([reference], timeout=0)
         return bool(ready)
 
+    def _received(self, timeout_s: float) -> Message:
+        reply = self._wait(timeout_s)
+        if Conversation.is_forgotten(reply):
+            self._reference = self._channel.resend(self._request)
+            reply = self._wait(timeout_s)
+        return reply
+
     def _wait(self, timeout_s: float) -> Message:
+        self._channel.require_ray()
         try:
             answer = ray.get(self._reference, timeout=timeout_s)
         except (RayError, GetTimeoutError) as error:

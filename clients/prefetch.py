@@ -1,0 +1,72 @@
+"""Samples that are asked for ahead: the next batch travels while this one trains."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections import deque
+from collections.abc import Callable, Iterator
+from typing import Generic, TypeVar
+
+from clients.futures import Future
+from replay_service.errors import ReplayError
+
+__all__ = ["Prefetch"]
+
+Value = TypeVar("Value")
+
+
+class Prefetch(Generic[Value], Iterator[Value]):
+    """Results without end, of which `depth` are under way; the first are asked for by the first `next`.
+
+    An error ends nothing: what was under way is dropped, and the next `next` asks anew.
+
+    Args:
+        submit: asks for one result.
+        depth: how many are under way.
+        timeout_s: how long one is waited for, in seconds.
+
+    Raises:
+        ValueError: `depth` is not a positive integer.
+    """
+
+    def __init__(self, submit: Callable[[], Future[Value]], depth: int, timeout_s: float) -> None:
+        if isinstance(depth, bool) or not isinstance(depth, int) or depth < 1:
+            raise ValueError(f"depth ({depth!r}) must be a positive integer")
+        self._submit = submit
+        self._depth = depth
+        self._timeout_s = timeout_s
+        self._ahead: deque[Future[Value]] = deque()
+        self._closed = False
+
+    def __iter__(self) -> Prefetch[Value]:
+        return self
+
+    def __next__(self) -> Value:
+        """The oldest result; raises what asking for it, or for the next one, raised."""
+        if self._closed:
+            raise StopIteration
+        try:
+            while len(self._ahead) < self._depth:
+                self._ahead.append(self._submit())
+            value = self._ahead[0].result(self._timeout_s)
+            self._ahead.popleft()
+            self._ahead.append(self._submit())
+        except BaseException:
+            self._ahead.clear()
+            raise
+        return value
+
+    def close(self) -> None:
+        """Ends the iteration and waits (no longer than for one result) until nothing is under way. Idempotent."""
+        self._closed = True
+        deadline = time.monotonic() + self._timeout_s
+        while self._ahead:
+            with contextlib.suppress(ReplayError, ValueError, TypeError, RuntimeError):  # nobody wants it any more
+                self._ahead.popleft().result(max(deadline - time.monotonic(), 0.001))
+
+    def __enter__(self) -> Prefetch[Value]:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.close()
