@@ -9,6 +9,7 @@ from replay_service.buffer.prioritized_buffer import PrioritizedReplayBuffer
 from replay_service.buffer.query import TrajectoryPredicate, traj
 from replay_service.buffer.replay_buffer import ReplayBuffer
 from replay_service.buffer.samplers.base import Sampler
+from replay_service.buffer.samplers.consuming import ConsumingSampler
 from replay_service.buffer.samplers.prioritized import PrioritizedSampler
 from replay_service.buffer.samplers.random import RandomSampler
 from replay_service.buffer.samplers.slice import SliceSampler
@@ -45,6 +46,7 @@ from replay_service.records import ConditionalUpdateResult, UpdateResult
 __all__ = [
     "ClosedError",
     "ConditionalUpdateResult",
+    "ConsumingSampler",
     "EmptyBufferError",
     "LambdaScheduler",
     "LayoutError",

@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 import torch
 
 from replay_service.buffer.assembly import make_sampler, make_storage, make_writer
+from replay_service.buffer.consumption import require_consumable
 from replay_service.buffer.samplers.base import Sampler
 from replay_service.buffer.sharing import SharedLock
 from replay_service.buffer.storages.base import Storage
@@ -80,7 +81,7 @@ class BufferParts:
 
     def __len__(self) -> int:
         self._catch_up()
-        return len(self._storage)
+        return self._sampler.remaining(self._storage)
 
     # -- exchanging parts -------------------------------------------------------------------------------------------
 
@@ -95,6 +96,7 @@ class BufferParts:
         """
         self._require_own("set_storage")
         made, previous = make_storage(storage), self._storage
+        require_consumable(self._sampler, made, self._writer)
         with previous.lock, made.lock:
             previous.detach(self)
             self._storage, self._collate_fn = made, collate_fn
@@ -112,6 +114,7 @@ class BufferParts:
         """
         self._require_own("set_writer")
         made = make_writer(writer)
+        require_consumable(self._sampler, self._storage, made)
         with self.lock:
             previous, self._writer = self._writer, made
             made.register_storage(self._storage)
@@ -120,6 +123,7 @@ class BufferParts:
     def set_sampler(self, sampler: Sampler) -> Sampler:
         """Exchanges the sampler; the new one is told of all records. Returns the previous one."""
         made = make_sampler(sampler)
+        require_consumable(made, self._storage, self._writer, shared=self._shared)
         with self.lock:
             previous, self._sampler = self._sampler, made
             self._tell_sampler()
@@ -157,6 +161,7 @@ class BufferParts:
             if self._shared:
                 raise RuntimeError("shared (False) must not take back what other processes may hold; make a new buffer")
             return self
+        require_consumable(self._sampler, self._storage, self._writer, shared=True)
         with self.lock:
             if not self._shared:
                 if self._storage.attached > 1:

@@ -12,8 +12,9 @@ from tensordict import TensorDictBase
 from torch import Tensor
 
 from replay_service.arena import Arena
-from replay_service.buffer.assembly import batch_size_of, make_sampler, make_storage, make_writer
+from replay_service.buffer.assembly import batch_size_of, make_storage, make_writer
 from replay_service.buffer.backends import DIRECT, hosted
+from replay_service.buffer.consumption import consuming_sampler, require_consumable, write_into_freed
 from replay_service.buffer.late_writes import LateWrites
 from replay_service.buffer.local_service import LocalService, finished
 from replay_service.buffer.priorities import checked_priorities
@@ -57,7 +58,7 @@ class ReplayBuffer(RecordAccess, LateWrites, Querying, BufferState, LocalService
         dim_extend: the dimension of a batch that is time; None: 0, or with lanes the last that names records (`storage.ndim - 1`).
         checkpointer: how the storage is written by `dumps`.
         generator: the random generator; None seeds a new one.
-        consume_after_n_samples: records leave the sampleable set after so many draws.
+        consume_after_n_samples: records leave the sampleable set after so many draws, and their slots are written to first.
         shared: let other processes that inherit the buffer see its records.
         compilable, delayed_init: accepted for drop-in use.
         service_backend, service_backend_options: `"ray"` gives the owner of a buffer that lives in a Ray actor instead.
@@ -105,11 +106,13 @@ class ReplayBuffer(RecordAccess, LateWrites, Querying, BufferState, LocalService
     ) -> None:
         super().__init__(
             make_storage(storage),
-            make_sampler(sampler),
+            consuming_sampler(sampler, consume_after_n_samples),
             self._default_writer() if writer is None else make_writer(writer),
             generator,
             dim_extend,
         )
+        unfit = {"prefetch": prefetch, "sample_unit": sample_unit, "shared": shared}
+        require_consumable(self._sampler, self._storage, self._writer, **unfit)
         self._batch_size = None if batch_size is None else batch_size_of(batch_size)
         self._collate_fn = collate_fn
         self._sample_unit = sample_unit
@@ -262,7 +265,7 @@ class ReplayBuffer(RecordAccess, LateWrites, Querying, BufferState, LocalService
             carried = self._carried_priority(batch)
             if carried is not None:
                 values = checked_priorities(carried, len(batch), sampler.reduction)
-        index = self._writer.extend(batch)
+        index = write_into_freed(sampler, self._writer, batch) if sampler.consumes else self._writer.extend(batch)
         records = self._announce(index)
         if values is not None:
             sampler.update_priority(records, values[values.numel() - records.numel() :], storage=self._storage)

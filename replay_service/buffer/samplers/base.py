@@ -29,6 +29,9 @@ class Sampler(ABC):
     reduction: str = "max"
     """What is made of several priorities of one record: `"max"`, `"min"`, `"mean"` or `"median"`."""
 
+    consumes: bool = False
+    """Whether records are used up by draws, so that `remaining` and `freed` say more than the storage does."""
+
     @abstractmethod
     def sample(self, storage: Storage, batch_size: int) -> tuple[Tensor, dict[str, Any]]:
         """Draws `batch_size` records: their numbers int64 `[n]` and an info dictionary whose tensors are aligned with them.
@@ -61,6 +64,14 @@ class Sampler(ABC):
 
     def empty(self) -> None:  # noqa: B027
         """Forgets all records."""
+
+    def remaining(self, storage: Storage) -> int:
+        """Number of records that may still be drawn."""
+        return len(storage)
+
+    def freed(self, limit: int) -> Tensor:
+        """Slots whose records are used up, int64 `[n]`, at most `limit`: handed out once, for new records to be written to."""
+        return torch.zeros(0, dtype=torch.int64)
 
     @property
     def ran_out(self) -> bool:

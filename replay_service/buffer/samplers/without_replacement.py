@@ -27,7 +27,9 @@ class SamplerWithoutReplacement(Sampler):
     def __init__(self, drop_last: bool = False, shuffle: bool = True) -> None:
         self.drop_last = drop_last
         self.shuffle = shuffle
-        self.empty()
+        self._order = torch.zeros(0, dtype=torch.int64)
+        self._next = 0
+        self._ran_out = False
 
     @property
     def ran_out(self) -> bool:

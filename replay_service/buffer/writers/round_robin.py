@@ -80,12 +80,13 @@ class RoundRobinWriter(Writer):
         return self._written(start, count, slots)
 
     def write_at(self, index: Index, data: Any) -> Tensor:
-        """Overwrites the filled slots `index` with new records; each write is stamped, the cursor stays."""
+        """Overwrites the filled slots `index` with new records; each write is stamped and counted, the cursor stays."""
         storage = self.storage
         slots = as_slots(index, storage.filled)
         storage.set(slots, data, set_cursor=False)
         if self._track_generations:
             storage.track_generations().advance(slots)
+        self._write_count += slots.numel() * storage.lanes
         return slots
 
     def empty(self, empty_write_count: bool = True) -> None:

@@ -103,7 +103,7 @@ def test_write_at_stamps_and_stays() -> None:
     assert writer.write_at(torch.tensor([2, 0]), torch.tensor([20, 10])).tolist() == [2, 0]
     assert writer.storage.get(slice(None)).tolist() == [10, 1, 20]
     assert writer.generations_of(torch.arange(4)).tolist() == [1, 0, 1, -1]
-    assert (writer.cursor, writer.write_count) == (3, 3)
+    assert (writer.cursor, writer.write_count) == (3, 5)
     with pytest.raises(IndexError):
         writer.write_at(torch.tensor([3]), torch.tensor([0]))
     assert writer.generations_of(torch.arange(4)).tolist() == [1, 0, 1, -1]
