@@ -1,0 +1,145 @@
+"""The channel over Ray, to an actor of its own process."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+import pytest
+import ray
+import torch
+
+from clients.requests import extend_request, sample_request
+from replay_service.errors import ReplayTimeoutError, ServiceUnavailableError
+from replay_service.wire.message import Message
+from replay_service.wire.ray_objects import RayChannel, readable
+from replay_service.wire.verbs import Verb
+from tests.contracts.channel import TIMEOUT_S, ChannelContract, Recipe, columns
+from tests.rows import stamped_rows
+from tests.wire.serving import changing_actor
+
+
+@pytest.fixture(scope="module")
+def actor(ray_session: Any) -> Iterator[Any]:
+    actor = changing_actor(f"channel-{uuid.uuid4().hex}", ray_session.namespace)
+    yield actor
+    ray.kill(actor)
+
+
+class TestRayChannel(ChannelContract):
+    @pytest.fixture(autouse=True)
+    def _actor(self, actor: Any) -> None:
+        self.actor = actor
+
+    @contextmanager
+    def connected(self, recipe: Recipe) -> Iterator[RayChannel]:
+        ray.get(self.actor.become.remote(recipe), timeout=TIMEOUT_S)
+        yield RayChannel(self.actor, "the service")
+
+
+@pytest.fixture
+def channel(actor: Any) -> RayChannel:
+    ray.get(actor.become.remote(columns), timeout=TIMEOUT_S)
+    return RayChannel(actor, "the service", in_flight=3)
+
+
+@contextmanager
+def stopped(actor: Any) -> Iterator[None]:
+    """The actor's process does nothing meanwhile."""
+    pid = ray.get(actor.pid.remote(), timeout=TIMEOUT_S)
+    os.kill(pid, signal.SIGSTOP)
+    try:
+        yield
+    finally:
+        os.kill(pid, signal.SIGCONT)
+
+
+def test_a_call_past_its_timeout_says_so_and_the_next_works(actor: Any, channel: RayChannel) -> None:
+    with stopped(actor), pytest.raises(ReplayTimeoutError, match=r"timeout \(0.05 s\).*the service"):
+        channel.call(Message(Verb.LENGTH), 0.05)
+    assert channel.call(Message(Verb.LENGTH), TIMEOUT_S).argument(0) == 0
+
+
+def test_a_reply_that_is_late_can_be_asked_for_again(actor: Any, channel: RayChannel) -> None:
+    with stopped(actor):
+        pending = channel.submit(Message(Verb.LENGTH), TIMEOUT_S)
+        with pytest.raises(ReplayTimeoutError):
+            pending.result(0.01)
+        assert not pending.done()
+        assert not pending.settled
+    assert pending.result(TIMEOUT_S).argument(0) == 0
+    assert pending.done()
+
+
+def test_who_asks_with_a_short_timeout_does_not_wait_for_who_asks_with_a_long_one(
+    actor: Any, channel: RayChannel
+) -> None:
+    with stopped(actor):
+        pending = channel.submit(Message(Verb.LENGTH), TIMEOUT_S)
+        patient = threading.Thread(target=pending.result, args=(TIMEOUT_S,))
+        patient.start()
+        with pytest.raises(ReplayTimeoutError):
+            pending.result(0.01)
+        with pytest.raises(ReplayTimeoutError):
+            pending.result(0.01)
+    patient.join(TIMEOUT_S)
+    assert pending.settled
+
+
+def test_no_more_requests_are_in_flight_than_allowed(actor: Any, channel: RayChannel) -> None:
+    with stopped(actor):
+        waiting = [channel.submit(extend_request(stamped_rows(2), None), TIMEOUT_S) for _ in range(3)]
+        with pytest.raises(ReplayTimeoutError, match=r"in flight \(3\)"):
+            channel.submit(extend_request(stamped_rows(2), None), 0.05)
+    slots = [pending.result(TIMEOUT_S).tensor("index").tolist() for pending in waiting]
+    assert slots == [[0, 1], [2, 3], [4, 5]]
+    assert channel.call(Message(Verb.WRITE_COUNT), TIMEOUT_S).argument(0) == 6
+
+
+def test_a_dead_service_fails_what_is_in_flight_and_what_comes_after(ray_session: Any) -> None:
+    actor = changing_actor(f"dying-{uuid.uuid4().hex}", ray_session.namespace)
+    ray.get(actor.become.remote(columns), timeout=TIMEOUT_S)
+    channel = RayChannel(actor, "the service")
+    pid = ray.get(actor.pid.remote(), timeout=TIMEOUT_S)
+    os.kill(pid, signal.SIGSTOP)
+    pending = channel.submit(Message(Verb.LENGTH), TIMEOUT_S)
+    os.kill(pid, signal.SIGKILL)
+    for _ in range(2):
+        with pytest.raises(ServiceUnavailableError, match="the service must be alive"):
+            pending.result(TIMEOUT_S)
+    assert pending.done()
+    assert pending.settled
+    with pytest.raises(ServiceUnavailableError, match="the service must be alive"):
+        channel.call(Message(Verb.LENGTH), TIMEOUT_S)
+
+
+def test_large_messages_are_writable_and_reuse_memory(channel: RayChannel) -> None:
+    """Such messages go through Ray's object store, whose memory is read-only."""
+    wide = torch.arange(20 * 100_000, dtype=torch.float32).view(20, 100_000)
+    data = stamped_rows(20).set("wide", wide)
+    channel.call(extend_request(data, None), TIMEOUT_S)
+    places = set()
+    for _ in range(10):
+        reply = channel.call(sample_request(8, False), TIMEOUT_S)
+        found = reply.tensor("data", "wide")
+        assert torch.equal(found, wide[reply.tensor("info", "index")])
+        found.zero_()
+        places.add(found.data_ptr())
+        del reply, found
+    assert len(places) <= 3
+
+
+def test_readable_is_the_same_memory_without_the_mark() -> None:
+    array = np.arange(10, dtype=np.uint8)
+    assert readable(array) is array
+    array.flags.writeable = False
+    found = readable(array)
+    assert found.flags.writeable
+    assert found.ctypes.data == array.ctypes.data
+    assert found.base is not None  # keeps the original alive
