@@ -20,9 +20,10 @@ def decode_sample(reply: Message, return_info: bool) -> Any:
         return reply.objects if return_info else reply.objects[0]
     rows = reply.records()
     data = rows.build()
-    info: dict[str, Any] = {}
-    for name, kind in reply.statics["info"]:
-        info[name] = _info_value(reply.tensor("info", name), kind)
+    info: dict[Any, Any] = {}
+    for name, kind in reply.statics["info"]:  # nested names are lists in JSON
+        parts = (name,) if isinstance(name, str) else tuple(name)
+        info[name if isinstance(name, str) else parts] = _info_value(reply.tensor("info", *parts), kind)
     if reply.statics["merges"] and not reply.statics["finished"] and hasattr(data, "batch_size"):
         merge_info(data, info)
     return (data, info) if return_info else data

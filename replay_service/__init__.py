@@ -29,6 +29,7 @@ from replay_service.buffer.storages.tensor import TensorStorage
 from replay_service.buffer.tensordict_buffer import TensorDictReplayBuffer
 from replay_service.buffer.tensordict_prioritized_buffer import TensorDictPrioritizedReplayBuffer
 from replay_service.buffer.trajectories import Trajectory, filter_trajectories, iter_trajectories
+from replay_service.buffer.units import SampleUnit, Sequence, Transition
 from replay_service.buffer.writers.base import Writer
 from replay_service.buffer.writers.round_robin import RoundRobinWriter, TensorDictRoundRobinWriter
 from replay_service.errors import (
@@ -63,9 +64,11 @@ __all__ = [
     "ReplayError",
     "ReplayTimeoutError",
     "RoundRobinWriter",
+    "SampleUnit",
     "Sampler",
     "SamplerWithoutReplacement",
     "SchedulerList",
+    "Sequence",
     "ServiceUnavailableError",
     "SliceSampler",
     "StalenessAwareSampler",
@@ -77,6 +80,7 @@ __all__ = [
     "TensorStorage",
     "Trajectory",
     "TrajectoryPredicate",
+    "Transition",
     "TransportUnavailableError",
     "UpdateResult",
     "Writer",

@@ -10,10 +10,11 @@ from replay_service.buffer.samplers.base import Sampler
 from replay_service.buffer.samplers.random import RandomSampler
 from replay_service.buffer.storages.base import Storage
 from replay_service.buffer.storages.list import ListStorage
+from replay_service.buffer.units import SampleUnit, Transition
 from replay_service.buffer.writers.base import Writer
 from replay_service.buffer.writers.round_robin import RoundRobinWriter
 
-__all__ = ["batch_size_of", "make_sampler", "make_storage", "make_writer"]
+__all__ = ["batch_size_of", "make_sample_unit", "make_sampler", "make_storage", "make_writer"]
 
 Part = TypeVar("Part")
 DEFAULT_CAPACITY = 1000
@@ -27,6 +28,11 @@ def make_storage(given: Any) -> Storage:
 def make_sampler(given: Any) -> Sampler:
     """The sampler: a `RandomSampler` for None."""
     return _made("sampler", given, Sampler, RandomSampler)
+
+
+def make_sample_unit(given: Any) -> SampleUnit | None:
+    """The sample unit: None for None."""
+    return None if given is None else _made("sample_unit", given, SampleUnit, Transition)
 
 
 def make_writer(given: Any, default: Callable[[], Writer] = RoundRobinWriter) -> Writer:

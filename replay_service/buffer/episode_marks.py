@@ -93,7 +93,9 @@ class EpisodeMarks:
             stored = [key for key in self._end_keys if _is_stored(storage, key)]
             if not stored:
                 names = [key_name(key) for key in self._end_keys]
-                raise KeyError(f"end_key ({', '.join(names)}) must be a stored entry of end flags")
+                raise KeyError(
+                    f"end flags ({', '.join(names)}) must be a stored entry; name another by end_key or done_key"
+                )
             return "ends", stored
         for key in ID_KEYS:
             if _is_stored(storage, key):

@@ -83,7 +83,7 @@ class LateWrites(BufferParts):
             result, changed = update_if_present(
                 self._storage, index, generation, patch, version_key, version, require_newer
             )
-            self._sampler.mark_update(changed, storage=self._storage)
+            self.tell_changed(changed)
         return result
 
     def submit_update_if_present(self, **update: Any) -> Future[ConditionalUpdateResult]:

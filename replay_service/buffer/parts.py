@@ -7,12 +7,14 @@ from contextlib import AbstractContextManager
 from typing import Any, TypeVar
 
 import torch
+from torch import Tensor
 
 from replay_service.buffer.assembly import make_sampler, make_storage, make_writer
 from replay_service.buffer.consumption import require_consumable
 from replay_service.buffer.samplers.base import Sampler
 from replay_service.buffer.sharing import SharedLock
 from replay_service.buffer.storages.base import Storage
+from replay_service.buffer.units import SampleUnit
 from replay_service.buffer.writers.base import Writer
 
 __all__ = ["BufferParts"]
@@ -37,6 +39,7 @@ class BufferParts:
     _batch_size: int | None
     _dim_extend: int
     _shared: bool = False
+    _sample_unit: SampleUnit | None = None
 
     def __init__(
         self,
@@ -51,7 +54,7 @@ class BufferParts:
         self._writer = writer
         self._given_dim_extend = None if dim_extend is None else _dimension(dim_extend)
         self._adopt_storage(generator)
-        self._tell_sampler()
+        self._tell_stored(sampler)
 
     @property
     def storage(self) -> Storage:
@@ -102,8 +105,8 @@ class BufferParts:
             self._storage, self._collate_fn = made, collate_fn
             self._writer.empty()
             self._adopt_storage(previous.generator)
-            self._sampler.empty()
-            self._tell_sampler()
+            self.tell_emptied()
+            self._tell_stored(self._sampler, self._sample_unit)
         return previous
 
     def set_writer(self, writer: Writer) -> Writer:
@@ -126,7 +129,7 @@ class BufferParts:
         require_consumable(made, self._storage, self._writer, shared=self._shared)
         with self.lock:
             previous, self._sampler = self._sampler, made
-            self._tell_sampler()
+            self._tell_stored(made)
         return previous
 
     # -- settings ---------------------------------------------------------------------------------------------------
@@ -184,12 +187,32 @@ class BufferParts:
             raise TypeError(f"generator must be a torch.Generator; got {type(generator).__name__}")
         self._storage.generator = generator
 
+    # -- telling --------------------------------------------------------------------------------------------------
+
+    def tell_written(self, records: Tensor) -> None:
+        """Tells sampler and sample unit of new records, flat numbers int64 `[n]` in the order they were written."""
+        self._sampler.extend(records)
+        if self._sample_unit is not None:
+            self._sample_unit.extend(records)
+
+    def tell_changed(self, records: Tensor) -> None:
+        """Tells them of records that were changed in place."""
+        self._sampler.mark_update(records, storage=self._storage)
+        if self._sample_unit is not None:
+            self._sample_unit.mark_update(records, storage=self._storage)
+
+    def tell_emptied(self) -> None:
+        """Tells them that there are no records any more."""
+        self._sampler.empty()
+        if self._sample_unit is not None:
+            self._sample_unit.empty()
+
     # -- inner ------------------------------------------------------------------------------------------------------
 
     def mark_update(self, index: Any) -> None:
-        """Tells the sampler that records were changed in place (default priorities again, moved episode ends)."""
+        """Tells sampler and sample unit that records were changed in place (default priorities again, moved episode ends)."""
         with self.lock:
-            self._sampler.mark_update(self._storage.flat_slots(index), storage=self._storage)
+            self.tell_changed(self._storage.flat_slots(index))
 
     def _catch_up(self) -> None:
         """Learns what other processes wrote; without them, counts are read without waiting for a call that runs."""
@@ -218,12 +241,15 @@ class BufferParts:
         if self._shared:
             raise RuntimeError(f"{call} must come before share: other processes may hold the buffer as it is")
 
-    def _tell_sampler(self) -> None:
-        """Announces what the storage holds already."""
+    def _tell_stored(self, *parts: Sampler | SampleUnit | None) -> None:
+        """Announces to new parts what the storage holds already."""
         if len(self._storage):
-            self._sampler.extend(self._records_in_order())
+            records = self._records_in_order()
+            for part in parts:
+                if part is not None:
+                    part.extend(records)
 
-    def _records_in_order(self) -> torch.Tensor:
+    def _records_in_order(self) -> Tensor:
         """All records, flat numbers int64 `[n]`, in the order they were written as far as the writer can tell."""
         storage = self._storage
         records = torch.arange(len(storage))

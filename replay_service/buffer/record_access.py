@@ -62,7 +62,7 @@ class RecordAccess(BufferParts):
         """Writes `value` into the entry `key` of the records at `index`: one row each, or one for all. Returns the buffer."""
         with self.lock:
             written = write_column(self._storage, key, value, index, self._dim_of(index))
-            self._sampler.mark_update(written, storage=self._storage)
+            self.tell_changed(written)
         return self
 
     def set_(self, key: str | Key, value: Any) -> Any:
@@ -76,7 +76,7 @@ class RecordAccess(BufferParts):
         keys = None if keys_to_update is None else [(k,) if isinstance(k, str) else tuple(k) for k in keys_to_update]
         data = swapped(input_dict_or_td, self._dim_extend)
         with self.lock:
-            self._sampler.mark_update(update_records(self._storage, data, keys), storage=self._storage)
+            self.tell_changed(update_records(self._storage, data, keys))
         return self
 
     def _dim_of(self, index: Index) -> int:

@@ -12,7 +12,7 @@ from tensordict import TensorDictBase
 from torch import Tensor
 
 from replay_service.arena import Arena
-from replay_service.buffer.assembly import batch_size_of, make_storage, make_writer
+from replay_service.buffer.assembly import batch_size_of, make_sample_unit, make_storage, make_writer
 from replay_service.buffer.backends import DIRECT, hosted
 from replay_service.buffer.consumption import consuming_sampler, require_consumable, write_into_freed
 from replay_service.buffer.late_writes import LateWrites
@@ -48,7 +48,7 @@ class ReplayBuffer(RecordAccess, LateWrites, Querying, BufferState, LocalService
     Args:
         storage: where records lie; an instance, a class or a factory. None: `ListStorage(1000)`.
         sampler: how records are drawn. None: `RandomSampler()`.
-        sample_unit: what each drawn record expands into (`Transition`, `Sequence`). None: itself.
+        sample_unit: what each drawn record expands into (`Transition`, `Sequence`); an instance, a class or a factory. None: itself.
         writer: which slot a new record goes to. None: `RoundRobinWriter()`.
         collate_fn: makes a batch of what the storage gave; None stacks what can be stacked.
         pin_memory: samples lie in page-locked memory (needs CUDA).
@@ -115,7 +115,8 @@ class ReplayBuffer(RecordAccess, LateWrites, Querying, BufferState, LocalService
         require_consumable(self._sampler, self._storage, self._writer, **unfit)
         self._batch_size = None if batch_size is None else batch_size_of(batch_size)
         self._collate_fn = collate_fn
-        self._sample_unit = sample_unit
+        self._sample_unit = make_sample_unit(sample_unit)
+        self._tell_stored(self._sample_unit)
         self._arena = Arena()
         if shared:
             self.share()
@@ -162,7 +163,7 @@ class ReplayBuffer(RecordAccess, LateWrites, Querying, BufferState, LocalService
         """Forgets all records; stamps given out so far become stale."""
         with self.lock:
             self._storage.empty()
-            self._sampler.empty()
+            self.tell_emptied()
             self._writer.empty(empty_write_count)
 
     # -- sampling ---------------------------------------------------------------------------------------------------
@@ -201,6 +202,9 @@ class ReplayBuffer(RecordAccess, LateWrites, Querying, BufferState, LocalService
         full: dict[str, Any] = {"index": coordinates[0] if len(coordinates) == 1 else coordinates, **info}
         if self._writer.tracks_generations:
             full["index_generation"] = self._writer.generations_of(coordinates[0])
+            if "anchor_index" in info:
+                anchors = info["anchor_index"]
+                full["anchor_generation"] = self._writer.generations_of(anchors if anchors.ndim == 1 else anchors[:, 0])
         return Pick(records, full)
 
     def dense_leaves(self) -> tuple[Leaf, ...] | None:
@@ -283,7 +287,7 @@ class ReplayBuffer(RecordAccess, LateWrites, Querying, BufferState, LocalService
         capacity = storage.slots * storage.lanes
         if records.numel() > capacity:
             records = records[-capacity:]
-        self._sampler.extend(records)
+        self.tell_written(records)
         return records
 
     def _sample_size(self, batch_size: int | None) -> int:

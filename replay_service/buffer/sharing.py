@@ -12,8 +12,8 @@ from types import TracebackType
 from typing import Protocol
 
 import torch
+from torch import Tensor
 
-from replay_service.buffer.samplers.base import Sampler
 from replay_service.buffer.storages.base import Storage
 from replay_service.buffer.writers.base import Writer
 from replay_service.errors import LayoutError
@@ -32,12 +32,14 @@ class SharedParts(Protocol):
         """The storage."""
 
     @property
-    def sampler(self) -> Sampler:
-        """The sampler."""
-
-    @property
     def writer(self) -> Writer:
         """The writer."""
+
+    def tell_written(self, records: Tensor) -> None:
+        """Tells the other parts of new records."""
+
+    def tell_emptied(self) -> None:
+        """Tells them that there are no records any more."""
 
 
 class SharedLock(AbstractContextManager["SharedLock"]):
@@ -95,7 +97,7 @@ class SharedLock(AbstractContextManager["SharedLock"]):
         """Takes over what other processes did since."""
         if counts == self._known:
             return
-        storage, writer, sampler = self._buffer.storage, self._buffer.writer, self._buffer.sampler
+        storage, writer = self._buffer.storage, self._buffer.writer
         columns = len(storage.leaves() or ())
         if counts[COLUMNS] != columns:
             raise LayoutError(
@@ -108,8 +110,8 @@ class SharedLock(AbstractContextManager["SharedLock"]):
         writer.load_state_dict(dict(zip(self._names, counts[OWN:], strict=True)))
         self._known = counts
         if emptied:
-            sampler.empty()
+            self._buffer.tell_emptied()
         written = len(storage) if emptied else min(writer.write_count - written_before, len(storage))
         if written:
             end = counts[OWN + self._names.index("cursor")] * storage.lanes
-            sampler.extend(torch.arange(end - written, end) % (storage.slots * storage.lanes))
+            self._buffer.tell_written(torch.arange(end - written, end) % (storage.slots * storage.lanes))

@@ -36,6 +36,9 @@ class BufferState(BufferParts):
             self._storage.load_state_dict(storage)
             self._writer.load_state_dict(writer)
             self._sampler.load_state_dict(sampler)
+            if self._sample_unit is not None:
+                self._sample_unit.empty()
+                self._tell_stored(self._sample_unit)
             if self._storage.generator is not None and state_dict.get("generator") is not None:
                 self._storage.generator.set_state(state_dict["generator"])
 

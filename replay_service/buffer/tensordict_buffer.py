@@ -14,6 +14,7 @@ from replay_service.buffer.storages.base import Batch
 from replay_service.buffer.writers.base import Writer
 from replay_service.buffer.writers.round_robin import TensorDictRoundRobinWriter
 from replay_service.errors import LayoutError
+from replay_service.info import priorities_of
 from replay_service.specs import Key
 from replay_service.structure import Rows
 
@@ -64,12 +65,14 @@ class TensorDictReplayBuffer(ReplayBuffer):
     def update_tensordict_priority(self, data: TensorDictBase) -> None:
         """Sets the priorities of a sampled batch from its entry `priority_key`; rows overwritten since are skipped where stamps tell.
 
+        Of a window that a `Sequence` made, the anchor gets the largest priority of the rows that are valid and to be learned from.
+
         Raises:
             KeyError: `data` has no `index` or no such entry.
             PriorityError: a priority is NaN, infinite or negative.
         """
-        generation = data.get("index_generation", None)
-        self.update_priority(data["index"], self._priority_of(data), generation=generation)
+        index, priority, generation = priorities_of(data, self._priority_of(data))
+        self.update_priority(index, priority, generation=generation)
 
     def _priority_of(self, data: TensorDictBase) -> Tensor:
         """The priorities that a sampled batch carries, one or several per row."""

@@ -13,7 +13,7 @@ from torch import Tensor
 from replay_service.buffer.query import TrajectoryPredicate
 from replay_service.buffer.replay_buffer import Pick, ReplayBuffer
 from replay_service.buffer.trajectory import trajectory_spec
-from replay_service.errors import LayoutError
+from replay_service.errors import LayoutError, key_name
 from replay_service.specs import Key, Spec
 from replay_service.structure import Leaf, flatten_rows, row_of
 from replay_service.wire.layout import Axis
@@ -54,7 +54,9 @@ class Gather:
         if self._with_info:
             for name, kind, value in tensors_of(pick.info):
                 aligned = value.ndim > 0 and value.shape[0] == rows
-                leaves.append(Leaf(("info", name), value.dtype, tuple(value.shape[1:] if aligned else value.shape)))
+                leaves.append(
+                    Leaf(("info", *_parts(name)), value.dtype, tuple(value.shape[1:] if aligned else value.shape))
+                )
                 axes.append(Axis.ROWS if aligned else Axis.ONE)
                 names.append([name, kind])
                 self._info.append(value)
@@ -71,7 +73,7 @@ class Gather:
             view.copy_(value)
 
 
-def tensors_of(info: dict[str, Any]) -> list[tuple[str, str, Tensor]]:
+def tensors_of(info: dict[Any, Any]) -> list[tuple[str | Key, str, Tensor]]:
     """Name, kind (`tensor`, `tuple`, `number`) and tensor of every info entry.
 
     Raises:
@@ -88,8 +90,13 @@ def tensors_of(info: dict[str, Any]) -> list[tuple[str, str, Tensor]]:
         elif isinstance(value, bool | int | float):
             entries.append((name, "number", torch.tensor(value)))
         else:
-            raise LayoutError(f"info.{name} must be a tensor or a number; got {type(value).__name__}")
+            raise LayoutError(f"info.{key_name(name)} must be a tensor or a number; got {type(value).__name__}")
     return entries
+
+
+def _parts(name: str | Key) -> Key:
+    """The name of an info entry as a key; nested ones stand for entries of the data."""
+    return (name,) if isinstance(name, str) else name
 
 
 def sampled(verb: Verb, data: Any, info: dict[str, Any], merges: bool) -> Message:
@@ -103,7 +110,7 @@ def sampled(verb: Verb, data: Any, info: dict[str, Any], merges: bool) -> Messag
     entries: list[tuple[Key, Tensor]] = [
         (("data", *key), tensor) for key, tensor in zip(rows.keys, rows.tensors, strict=True)
     ]
-    entries += [(("info", name), tensor) for name, _, tensor in named]
+    entries += [(("info", *_parts(name)), tensor) for name, _, tensor in named]
     return compose(verb, entries, static=static, rows=rows.count)
 
 
