@@ -14,6 +14,7 @@ from replay_service.buffer.consumption import require_consumable
 from replay_service.buffer.samplers.base import Sampler
 from replay_service.buffer.sharing import SharedLock
 from replay_service.buffer.storages.base import Storage
+from replay_service.buffer.storages.list import stacked
 from replay_service.buffer.units import SampleUnit
 from replay_service.buffer.writers.base import Writer
 
@@ -208,6 +209,12 @@ class BufferParts:
             self._sample_unit.empty()
 
     # -- inner ------------------------------------------------------------------------------------------------------
+
+    def _collated(self, records: Any) -> Any:
+        """A batch of what the storage gave: columns as they are and lists stacked, unless there is a `collate_fn`."""
+        if self._collate_fn is not None:
+            return self._collate_fn(records)
+        return records if self._storage.columnar else stacked(records)
 
     def mark_update(self, index: Any) -> None:
         """Tells sampler and sample unit that records were changed in place (default priorities again, moved episode ends)."""

@@ -32,7 +32,8 @@ class Querying(BufferParts):
         """The stored trajectories for which `predicate` is true: lane after lane, the oldest first, as copies.
 
         Trajectories begin and end where slice samplers see them begin and end, also in a ring that has wrapped around: the newest step
-        ends its trajectory, and one of which the first steps are overwritten begins with its oldest stored one.
+        ends its trajectory, and one of which the first steps are overwritten begins with its oldest stored one. Steps are given as they are
+        stored: transforms are not run.
 
         Args:
             predicate: made of `traj`, and then each column it reads is read once; or any function of a `Trajectory`, which is asked of

@@ -6,23 +6,23 @@ from typing import Any
 
 from replay_service.buffer.access import first_slots, update_records, write_column, write_first
 from replay_service.buffer.index import Index, is_coordinates, is_key, is_single
-from replay_service.buffer.parts import BufferParts
-from replay_service.buffer.storages.list import stacked
 from replay_service.buffer.time_axis import swapped
+from replay_service.buffer.transforming import Transforming
 from replay_service.specs import Key
 
 __all__ = ["RecordAccess"]
 
 
-class RecordAccess(BufferParts):
+class RecordAccess(Transforming):
     """Reads and writes of records in place; each under the buffer's lock, and told to the sampler.
 
     Integers and slices name slots; a tuple or an `[n, ndim]` tensor of coordinates names single records of a storage with lanes. Batches
-    of whole slots have time where the buffer takes it (`dim_extend`).
+    of whole slots have time where the buffer takes it (`dim_extend`). Records go through the buffer's transforms, but for single entries
+    (`set_at_`, `set_`, `update_`), which are written as they are.
     """
 
     def __getitem__(self, index: Index) -> Any:
-        """The records at `index` as copies, or, for the name of an entry, that entry of all records.
+        """The records at `index` as copies, collated and transformed, or, for the name of an entry, that entry of all records.
 
         Raises:
             IndexError: outside what is filled.
@@ -31,15 +31,13 @@ class RecordAccess(BufferParts):
             return self[:][index]
         with self.lock:
             data = self._storage.get(index)
-        if is_single(index):
-            return data
-        if not self._storage.columnar:
-            data = (self._collate_fn or stacked)(data)
-        return swapped(data, self._dim_of(index))
+        if not is_single(index):
+            data = swapped(self._collated(data), self._dim_of(index))
+        return self._transforms.forward(data)
 
     def __setitem__(self, index: Index, data: Any) -> None:
         """Overwrites filled records in place; with `[:]`, entries that are not stored yet become new columns."""
-        data = swapped(data, self._dim_of(index))
+        data = swapped(self._inverted(data), self._dim_of(index))
         with self.lock:
             if isinstance(index, slice) and index == slice(None):
                 write_first(self._storage, data, None)
@@ -50,11 +48,12 @@ class RecordAccess(BufferParts):
     def read_all_in_order(self, end: int | None = None) -> Any:
         """The leading `end` slots (all for None) in storage order, as `rb[:]` gives them."""
         with self.lock:
-            return self[slice(len(first_slots(self._storage, end)))]
+            data = self._storage.get(slice(len(first_slots(self._storage, end))))
+        return self._transforms.forward(swapped(self._collated(data), self._dim_extend))
 
     def write_all(self, data: Any, end: int | None = None) -> None:
         """Overwrites the leading `end` slots (all for None); entries that are not stored yet become new columns."""
-        data = swapped(data, self._dim_extend)
+        data = swapped(self._inverted(data), self._dim_extend)
         with self.lock:
             self.mark_update(write_first(self._storage, data, end))
 

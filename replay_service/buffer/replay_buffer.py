@@ -22,8 +22,8 @@ from replay_service.buffer.querying import Querying
 from replay_service.buffer.record_access import RecordAccess
 from replay_service.buffer.state import BufferState
 from replay_service.buffer.storages.base import Batch
-from replay_service.buffer.storages.list import stacked
 from replay_service.buffer.time_axis import swapped
+from replay_service.buffer.transforming import Transforming, realign_info
 from replay_service.buffer.writers.base import Writer
 from replay_service.info import merge_info
 from replay_service.payload import payload_bytes, views
@@ -40,7 +40,7 @@ class Pick:
     info: dict[str, Any]
 
 
-class ReplayBuffer(RecordAccess, LateWrites, Querying, BufferState, LocalService):
+class ReplayBuffer(RecordAccess, LateWrites, Querying, BufferState, Transforming, LocalService):
     """A composable replay buffer.
 
     Every call is atomic: it happens under one lock, and a call that fails changes nothing.
@@ -53,7 +53,7 @@ class ReplayBuffer(RecordAccess, LateWrites, Querying, BufferState, LocalService
         collate_fn: makes a batch of what the storage gave; None stacks what can be stacked.
         pin_memory: samples lie in page-locked memory (needs CUDA).
         prefetch: batches drawn ahead by as many threads.
-        transform, transform_factory: what records go through on their way in and out.
+        transform, transform_factory: what records go through on their way in and out (`append_transform`), one or a list; or what makes it.
         batch_size: default size of a sample.
         dim_extend: the dimension of a batch that is time; None: 0, or with lanes the last that names records (`storage.ndim - 1`).
         checkpointer: how the storage is written by `dumps`.
@@ -115,6 +115,7 @@ class ReplayBuffer(RecordAccess, LateWrites, Querying, BufferState, LocalService
         require_consumable(self._sampler, self._storage, self._writer, **unfit)
         self._batch_size = None if batch_size is None else batch_size_of(batch_size)
         self._collate_fn = collate_fn
+        self._take_transforms(transform, transform_factory)
         self._sample_unit = make_sample_unit(sample_unit)
         self._tell_stored(self._sample_unit)
         self._arena = Arena()
@@ -139,8 +140,9 @@ class ReplayBuffer(RecordAccess, LateWrites, Querying, BufferState, LocalService
             LayoutError: a key is missing or extra, a dtype or row shape differs, or leaves disagree in their number of rows.
             PriorityError: a priority that the data carries is NaN, infinite or negative.
         """
+        records = self._inverted(self._incoming(data))
         with self.lock:
-            batch = self._storage.prepare(swapped(self._incoming(data), self._dim_extend))
+            batch = self._storage.prepare(swapped(records, self._dim_extend))
             if len(batch) == 0:
                 return self._writer.extend(batch)
             return self._write(batch, update_priority is not False)
@@ -155,8 +157,9 @@ class ReplayBuffer(RecordAccess, LateWrites, Querying, BufferState, LocalService
         Raises:
             LayoutError: as `extend`.
         """
+        record = self._inverted(self._incoming(data))
         with self.lock:
-            index = self._write(self._storage.prepare_one(self._incoming(data)), True)
+            index = self._write(self._storage.prepare_one(record), True)
         return int(index[0]) if self._storage.ndim == 1 else index
 
     def empty(self, empty_write_count: bool = True) -> None:
@@ -209,24 +212,27 @@ class ReplayBuffer(RecordAccess, LateWrites, Querying, BufferState, LocalService
 
     def dense_leaves(self) -> tuple[Leaf, ...] | None:
         """The layout in which picked records can be gathered straight into a message; None if they must go through `finish`."""
-        return None if self._collate_fn is not None else self._storage.leaves()
+        return self._storage.leaves() if self._collate_fn is None and not self._transforms else None
 
     def takes_rows(self) -> bool:
         """Whether `extend` may be handed `Rows`: a columnar storage, and nothing that wants to see the data first."""
-        return self._storage.columnar
+        return self._storage.columnar and not self._transforms.has_inverse
 
     def never_dense(self) -> bool:
         """Whether no sample can be dense tensors, as far as one can tell without drawing."""
         return False
 
     def finish(self, data: Any, info: dict[str, Any]) -> Any:
-        """Makes a batch of the records that were read: info entries, collation."""
-        if not self._storage.columnar:
-            data = (self._collate_fn or stacked)(data)
-        elif self._collate_fn is not None:
-            data = self._collate_fn(data)
-        if self.merges_info and isinstance(data, TensorDictBase):
+        """Makes a batch of the records that were read: collation, info entries, transforms, which see those, too."""
+        data = self._collated(data)
+        merges = self.merges_info and isinstance(data, TensorDictBase)
+        rows = data.shape[0] if merges else 0
+        if merges:
             merge_info(data, info)
+        if self._transforms:
+            data = self._transforms.forward(data)
+            if merges:
+                realign_info(data, info, rows)
         return data
 
     def can_sample(self, batch_size: int | None = None) -> bool:
