@@ -103,7 +103,7 @@ class Channels:
         if self._fixed is not None:
             return self._fixed
         over_ray = self._joined(timeout_s)
-        obstacle = "" if request.objects is None else "data"
+        obstacle = "" if request.objects is None else request.obstacle or "data"
         offer = Offer(self._address.transport, obstacle, self._obstacles.get(request.verb, ""))
         route = negotiate(offer, self._support)
         self._routes[request.verb] = route

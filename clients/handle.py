@@ -13,7 +13,15 @@ from clients.decoding import decode_records, decode_sample, decode_trajectories
 from clients.futures import Future
 from clients.joining import find_service, join_ray, positive_seconds
 from clients.prefetch import Prefetch
-from clients.requests import end_arguments, extend_request, index_of, query_request, records_request, sample_request
+from clients.requests import (
+    end_arguments,
+    extend_request,
+    index_of,
+    object_request,
+    query_request,
+    records_request,
+    sample_request,
+)
 from replay_service.errors import LayoutError
 from replay_service.records import ConditionalUpdateResult, ServiceAddress, UpdateResult
 from replay_service.specs import Key
@@ -59,8 +67,8 @@ class ReplayClient:
         """Appends one record (no leading dimension) and returns its slot."""
         try:
             request = records_request(Verb.ADD, row_of(data))
-        except LayoutError:
-            request = Message(Verb.ADD, objects=(data,))
+        except LayoutError as error:
+            request = object_request(Verb.ADD, data, error)
         index = self._call(request, timeout).tensor("index")
         return int(index[0]) if index.ndim == 1 else index  # type: ignore[return-value]
 
@@ -156,9 +164,9 @@ class ReplayClient:
         single = names_one(arguments)
         try:
             rows = row_of(data) if single else flatten_rows(data)
-        except LayoutError:
+        except LayoutError as error:
             request = compose(Verb.SET, entries, arguments=arguments)
-            request.objects = (data,)
+            request.objects, request.obstacle = (data,), str(error).partition(" must ")[0]
         else:
             entries += [(("data", *key), tensor) for key, tensor in zip(rows.keys, rows.tensors, strict=True)]
             arguments = (*arguments, *(0,) * (5 - len(arguments)), int(single))
@@ -175,8 +183,8 @@ class ReplayClient:
         arguments = end_arguments(end)
         try:
             request = records_request(Verb.WRITE_ALL, flatten_rows(data), arguments)
-        except LayoutError:
-            request = Message(Verb.WRITE_ALL, objects=(data,), arguments=arguments)
+        except LayoutError as error:
+            request = object_request(Verb.WRITE_ALL, data, error, arguments)
         self._call(request, timeout)
 
     def query(

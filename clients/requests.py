@@ -14,7 +14,15 @@ from replay_service.wire.indices import array_of
 from replay_service.wire.message import TEXT, Message, compose, spec_static, static_text
 from replay_service.wire.verbs import Verb
 
-__all__ = ["end_arguments", "extend_request", "index_of", "query_request", "records_request", "sample_request"]
+__all__ = [
+    "end_arguments",
+    "extend_request",
+    "index_of",
+    "object_request",
+    "query_request",
+    "records_request",
+    "sample_request",
+]
 
 
 def extend_request(data: Any, update_priority: bool | None) -> Message:
@@ -22,10 +30,13 @@ def extend_request(data: Any, update_priority: bool | None) -> Message:
     arguments = (-1 if update_priority is None else int(update_priority),)
     try:
         return records_request(Verb.EXTEND, flatten_rows(data), arguments)
-    except LayoutError:
-        if hasattr(data, "batch_size") or isinstance(data, list | tuple):
-            return Message(Verb.EXTEND, objects=(data,), arguments=arguments)
-        raise
+    except LayoutError as error:
+        return object_request(Verb.EXTEND, data, error, arguments)
+
+
+def object_request(verb: Verb, data: Any, error: LayoutError, arguments: tuple[int, ...] = ()) -> Message:
+    """A request that carries `data` as an object, since `error` says it is no dense tensors; the service has the last word."""
+    return Message(verb, objects=(data,), arguments=arguments, obstacle=str(error).partition(" must ")[0])
 
 
 def records_request(verb: Verb, rows: Rows, arguments: tuple[int, ...] = ()) -> Message:
@@ -38,7 +49,7 @@ def sample_request(batch_size: int | None, return_info: bool) -> Message:
     """The request for a sample; `ValueError` or `TypeError` for a batch size that is none."""
     if batch_size is not None:
         if isinstance(batch_size, bool) or not isinstance(batch_size, int):
-            raise TypeError(f"batch_size ({batch_size!r}) must be a positive integer")
+            raise TypeError(f"batch_size ({batch_size!r}) must be a positive integer; got {type(batch_size).__name__}")
         if batch_size < 1:
             raise ValueError(f"batch_size ({batch_size}) must be a positive integer")
     return Message(Verb.SAMPLE, arguments=(batch_size or 0, int(return_info)))
@@ -85,6 +96,6 @@ def end_arguments(end: int | None) -> tuple[int, int]:
     """The arguments that say where reading or writing from the front ends; `ValueError` for what is no number of slots."""
     if end is None:
         return (0, 0)
-    if isinstance(end, bool) or not isinstance(end, int) or not 0 <= end < 1 << 63:
-        raise ValueError(f"end ({end!r}) must be a number of filled slots, not negative")
+    if isinstance(end, bool) or not isinstance(end, int) or not -(1 << 63) <= end < 1 << 63:
+        raise ValueError(f"end ({end!r}) must be a number of filled slots; got {type(end).__name__}")
     return (1, end)

@@ -97,13 +97,28 @@ class TensorDictReplayBuffer(ReplayBuffer):
 
     def _incoming(self, data: Any) -> Any:
         if isinstance(data, Rows):
-            return data
+            return _plain_rows(data)
         if not is_tensor_collection(data):
             if not isinstance(data, dict | list | tuple):
-                raise LayoutError(
-                    f"data must be a TensorDict; got {type(data).__name__}: a ReplayBuffer takes anything"
-                )
+                raise _no_tensordict(type(data).__name__)
             return data
         if isinstance(data, TensorDictBase) and any(name in data for name in SERVICE_KEYS):
             return data.exclude(*SERVICE_KEYS)
         return data
+
+
+def _plain_rows(rows: Rows) -> Rows:
+    """Rows that came over the wire, without the entries that samples carry."""
+    if isinstance(rows.spec, str):
+        raise _no_tensordict("Tensor")
+    if rows.spec[0] != "td" or not any(name in SERVICE_KEYS for name, _ in rows.spec[-1]):
+        return rows
+    places = [place for place, key in enumerate(rows.keys) if key[0] not in SERVICE_KEYS]
+    if not places:
+        raise LayoutError("data must hold at least one tensor; got none beside those that samples carry")
+    spec = (*rows.spec[:-1], tuple(part for part in rows.spec[-1] if part[0] not in SERVICE_KEYS))
+    return Rows([rows.keys[i] for i in places], [rows.tensors[i] for i in places], spec, rows.count, rows.checked)
+
+
+def _no_tensordict(kind: str) -> LayoutError:
+    return LayoutError(f"data must be a TensorDict; got {kind}: a ReplayBuffer takes anything")

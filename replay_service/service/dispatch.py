@@ -145,12 +145,12 @@ class Dispatch:
 
     def _add(self, request: Message) -> Message:
         if request.objects is not None:
-            index = self.buffer.add(request.objects[0])
-            return compose(request.verb, [(("index",), torch.as_tensor(index).reshape(-1))])
+            index = _slots_of(self.buffer.add(request.objects[0]))
+            return compose(request.verb, [(("index",), index)])
         if self.buffer.takes_rows() and self.buffer.storage.ndim == 1:
             index = self.buffer.extend(request.records())
         else:
-            index = torch.as_tensor(self.buffer.add(_only_row(request.records()))).reshape(-1)
+            index = _slots_of(self.buffer.add(_only_row(request.records())))
         return compose(request.verb, [(("index",), index)])
 
     def _data_of(self, request: Message) -> Any:
@@ -259,6 +259,11 @@ def _text_message(verb: Verb, text: str) -> Message:
 def _index_tensor(request: Message) -> Tensor | tuple[Tensor, ...]:
     index = request.tensor("index")
     return tuple(index.unbind(1)) if index.ndim == 2 else index
+
+
+def _slots_of(index: int | Tensor) -> Tensor:
+    """The slot of one record, or the coordinates of the records of one slot."""
+    return torch.tensor([index]) if isinstance(index, int) else index
 
 
 def _end_of(request: Message) -> int | None:

@@ -40,6 +40,7 @@ class Message:
         request_id: numbers the requests of one conversation.
         known_reply: digest of the reply layout that the sender can read without its text.
         objects: what is no tensor; only Ray objects carry it.
+        obstacle: the part of `objects` that is no dense tensor, by name. Stays at this end.
     """
 
     verb: Verb
@@ -52,6 +53,7 @@ class Message:
     request_id: int = 0
     known_reply: int = 0
     objects: Any = None
+    obstacle: str = ""
 
     @property
     def statics(self) -> dict[str, Any]:
