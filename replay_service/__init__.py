@@ -13,6 +13,7 @@ from replay_service.buffer.samplers.consuming import ConsumingSampler
 from replay_service.buffer.samplers.prioritized import PrioritizedSampler
 from replay_service.buffer.samplers.random import RandomSampler
 from replay_service.buffer.samplers.slice import SliceSampler
+from replay_service.buffer.samplers.slice_without_replacement import SliceSamplerWithoutReplacement
 from replay_service.buffer.samplers.staleness import StalenessAwareSampler
 from replay_service.buffer.samplers.without_replacement import SamplerWithoutReplacement
 from replay_service.buffer.schedules import (
@@ -71,6 +72,7 @@ __all__ = [
     "Sequence",
     "ServiceUnavailableError",
     "SliceSampler",
+    "SliceSamplerWithoutReplacement",
     "StalenessAwareSampler",
     "StepScheduler",
     "Storage",
