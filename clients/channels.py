@@ -25,7 +25,7 @@ from replay_service.wire.channel import Channel, Pending
 from replay_service.wire.message import Message
 from replay_service.wire.negotiate import DISTRIBUTED, Offer, Route, Support, negotiate
 from replay_service.wire.ray_objects import RayChannel, node_address
-from replay_service.wire.rendezvous import CLIENT_RANK, SERVICE_RANK, RemoteStore, make_group
+from replay_service.wire.rendezvous import CLIENT_RANK, SERVICE_RANK, RemoteStore, make_group, payload_path
 from replay_service.wire.tensor_group import TensorChannel, show_token
 from replay_service.wire.tensor_link import Link
 from replay_service.wire.verbs import Verb
@@ -164,14 +164,15 @@ class Channels:
         """A new pair with the service; its coordinates and its token travel over Ray."""
         actor, timeout_s = self._actor, min(OPEN_TIMEOUT_S, self._address.timeout_s)
         try:
-            opening = ray.get(actor.open_channel.remote(), timeout=timeout_s)
+            opening = ray.get(actor.open_channel.remote(self._address.backend), timeout=timeout_s)
             number = opening["number"]
             store = RemoteStore(
                 lambda key, value: ray.get(actor.channel_put.remote(number, key, value), timeout=timeout_s),
                 lambda key: ray.get(actor.channel_look.remote(number, key), timeout=timeout_s),
                 timeout_s,
             )
-            link = Link(make_group(store, CLIENT_RANK, node_address(), timeout_s), SERVICE_RANK)
+            group = make_group(store, CLIENT_RANK, node_address(), timeout_s)
+            link = Link(group, SERVICE_RANK, payload_path(store, CLIENT_RANK, self._address.backend, timeout_s))
             show_token(link, opening["token"], timeout_s)
         except RayError as error:
             raise ServiceUnavailableError(f"{self._address.name} must be alive and reachable; {error}") from error

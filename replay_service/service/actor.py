@@ -96,9 +96,9 @@ class ReplayActor:
             "pid": os.getpid(),
         }
 
-    def open_channel(self) -> dict[str, Any]:
+    def open_channel(self, backend: str = "gloo") -> dict[str, Any]:
         """Starts the service's end of a tensor channel on a thread of its own; the client finds it by `channel_put` and `channel_look`."""
-        return self._doors.open()
+        return self._doors.open(backend)
 
     def channel_put(self, number: int, key: str, value: bytes) -> None:
         """Publishes a coordinate of the client's end."""

@@ -24,7 +24,18 @@ from replay_service.structure import Rows, build
 from replay_service.wire.failures import NOT_DENSE, code_of, words_of
 from replay_service.wire.indices import decode_index
 from replay_service.wire.message import EMPTY, TEXT, Message, compose
-from replay_service.wire.packing import Frame, Take, begin, known_layouts, pack, read_header, unpack
+from replay_service.wire.packing import (
+    Frame,
+    Take,
+    TakeFlat,
+    begin,
+    begin_apart,
+    known_layouts,
+    pack,
+    pack_apart,
+    read_header,
+    unpack,
+)
 from replay_service.wire.verbs import Verb
 
 __all__ = ["Dispatch"]
@@ -86,6 +97,8 @@ class Dispatch:
         take: Take | None = None,
         route: str = "ray",
         dense_only: bool = False,
+        flat: Tensor | None = None,
+        take_flat: TakeFlat | None = None,
     ) -> tuple[Frame, Any]:
         """The reply frame (and objects) to a request frame (and objects). Never raises: an error is a reply.
 
@@ -95,6 +108,8 @@ class Dispatch:
             take: gives memory for the reply; None takes recycled memory of this dispatch.
             route: the name of the channel, for the meters.
             dense_only: the channel carries no objects; a reply made of them is refused before anything is drawn, if it can be told.
+            flat: the request's payload, where it came apart from the frame.
+            take_flat: gives device memory for the reply's payload, which is then returned in the place of objects.
         """
         take = take or self._arena.take
         begun = time.perf_counter()
@@ -103,12 +118,12 @@ class Dispatch:
         try:
             header = read_header(frame)
             verb, request_id = header.verb, header.request_id
-            request = unpack(frame, self._layouts)
+            request = unpack(frame, self._layouts, flat)
             request.objects = objects
             if dense_only and verb is Verb.SAMPLE and self.buffer.never_dense():
                 raise NotDenseError("data must be dense tensors to travel as such")
             answer = self._handlers[verb](request)
-            reply, out = self._packed(request, answer, take)
+            reply, out = self._packed(request, answer, take, take_flat)
             if dense_only and reply.objects is not None:
                 raise NotDenseError("reply must be made of dense tensors to travel as such")
         except Exception as error:
@@ -117,16 +132,25 @@ class Dispatch:
         self.meters.served(
             verb, route, max(request.rows, reply.rows), frame.size + out.size, time.perf_counter() - begun
         )
-        return out, reply.objects
+        return out, reply.objects if reply.flat is None else reply.flat
 
-    def _packed(self, request: Message, answer: Message | replies.Gather, take: Take) -> tuple[Message, Frame]:
+    def _packed(
+        self, request: Message, answer: Message | replies.Gather, take: Take, take_flat: TakeFlat | None
+    ) -> tuple[Message, Frame]:
         if isinstance(answer, Message):
             _address(answer, request)
-            return answer, pack(answer, take, with_layout=_needs_layout(answer, request))
+            with_layout = _needs_layout(answer, request)
+            if take_flat is not None:
+                return answer, pack_apart(answer, take, take_flat, with_layout=with_layout)
+            return answer, pack(answer, take, with_layout=with_layout)
         with self.buffer.lock:  # from the draw until its rows are in the reply: no write comes between
             reply = answer.draw()
             _address(reply, request)
-            out, views = begin(reply, take, with_layout=_needs_layout(reply, request))
+            with_layout = _needs_layout(reply, request)
+            if take_flat is not None:
+                out, views = begin_apart(reply, take, take_flat, with_layout=with_layout)
+            else:
+                out, views = begin(reply, take, with_layout=with_layout)
             answer.fill(views)
         return reply, out
 

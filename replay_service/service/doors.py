@@ -7,7 +7,15 @@ import threading
 from typing import Any
 
 from replay_service.errors import ReplayError
-from replay_service.wire.rendezvous import CLIENT_RANK, SERVICE_RANK, Mailbox, MailboxStore, make_group, new_token
+from replay_service.wire.rendezvous import (
+    CLIENT_RANK,
+    SERVICE_RANK,
+    Mailbox,
+    MailboxStore,
+    make_group,
+    new_token,
+    payload_path,
+)
 from replay_service.wire.tensor_group import Serves, serve_link
 from replay_service.wire.tensor_link import Link
 
@@ -32,13 +40,13 @@ class Doors:
         self._lock = threading.Lock()
         self._open = 0
 
-    def open(self) -> dict[str, Any]:
+    def open(self, backend: str = "gloo") -> dict[str, Any]:
         """The number and the token of a new channel, which waits for its client from now on."""
         number, token, mailbox = next(self._numbers), new_token(), Mailbox()
         with self._lock:
             self._mailboxes[number] = mailbox
         threading.Thread(
-            target=self._run, args=(number, token, mailbox), name=f"replay-channel-{number}", daemon=True
+            target=self._run, args=(number, token, mailbox, backend), name=f"replay-channel-{number}", daemon=True
         ).start()
         return {"number": number, "token": token}
 
@@ -61,17 +69,20 @@ class Doors:
             raise KeyError(f"channel ({number}) must be one that is being opened")
         return mailbox
 
-    def _run(self, number: int, token: bytes, mailbox: Mailbox) -> None:
+    def _run(self, number: int, token: bytes, mailbox: Mailbox, backend: str) -> None:
         try:
             store = MailboxStore(mailbox, OPEN_TIMEOUT_S)
-            link = Link(make_group(store, SERVICE_RANK, self._address, OPEN_TIMEOUT_S), CLIENT_RANK)
+            group = make_group(store, SERVICE_RANK, self._address, OPEN_TIMEOUT_S)
+            link = Link(group, CLIENT_RANK, payload_path(store, SERVICE_RANK, backend, OPEN_TIMEOUT_S))
         except ReplayError:
             self._forget(number)
             return  # the client did not come; it was told so on its own end
         with self._lock:
             self._open += 1
         try:
-            serve_link(link, token, self._serve, on_open=lambda: self._forget(number))
+            # NCCL comes back to the mailbox at its first payload; gloo has found its peer when the token was shown.
+            forget = (lambda: None) if backend == "nccl" else (lambda: self._forget(number))
+            serve_link(link, token, self._serve, on_open=forget)
         finally:
             self._forget(number)
             with self._lock:

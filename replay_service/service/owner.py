@@ -251,7 +251,9 @@ class RayReplayBuffer(OwnerCalls):
         except GetTimeoutError as error:
             raise ReplayTimeoutError(f"timeout ({self._address.timeout_s} s) must cover {verb}") from error
         except RayActorError as error:
-            raise ServiceUnavailableError(f"{self._address.name} must be alive and reachable; {_reason(error)}") from error
+            raise ServiceUnavailableError(
+                f"{self._address.name} must be alive and reachable; {_reason(error)}"
+            ) from error
 
     def _discard(self) -> None:
         if self._actor is not None:

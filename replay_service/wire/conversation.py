@@ -5,10 +5,12 @@ from __future__ import annotations
 import itertools
 import threading
 
+from torch import Tensor
+
 from replay_service.wire.failures import UNKNOWN_LAYOUT, error_from
 from replay_service.wire.layout import LayoutTable
 from replay_service.wire.message import EMPTY, TEXT, Message, text_of
-from replay_service.wire.packing import Frame, Take, known_layouts, pack, unpack
+from replay_service.wire.packing import Frame, Take, TakeFlat, known_layouts, pack, pack_apart, unpack
 
 __all__ = ["Conversation", "checked"]
 
@@ -24,8 +26,13 @@ class Conversation:
         self._limit = table_limit
         self._lock = threading.Lock()
 
-    def request(self, message: Message, take: Take, *, with_layout: bool = False) -> Frame:
-        """The frame of a request; `with_layout` repeats the layout's text, for a service that has forgotten it."""
+    def request(
+        self, message: Message, take: Take, *, with_layout: bool = False, take_flat: TakeFlat | None = None
+    ) -> Frame:
+        """The frame of a request; `with_layout` repeats the layout's text, for a service that has forgotten it.
+
+        With `take_flat` the payload is put into memory of its own, `message.flat`.
+        """
         with self._lock:
             message.request_id = next(self._numbers)
             message.known_reply = self._expected.get((message.verb, message.layout.digest), 0)
@@ -34,12 +41,14 @@ class Conversation:
             fresh = with_layout or self._announced.get(message.layout.digest) is None
             if fresh:
                 self._announced.add(message.layout)
+        if take_flat is not None:
+            return pack_apart(message, take, take_flat, with_layout=fresh)
         return pack(message, take, with_layout=fresh)
 
-    def reply(self, request: Message, frame: Frame) -> Message:
-        """The reply in `frame`; its tensors are views of it."""
+    def reply(self, request: Message, frame: Frame, flat: Tensor | None = None) -> Message:
+        """The reply in `frame`; its tensors are views of it, or of `flat`, where the payload came apart."""
         with self._lock:
-            message = unpack(frame, self._replies)
+            message = unpack(frame, self._replies, flat)
             if message.status == 0 and message.layout is not EMPTY and message.layout is not TEXT:
                 if len(self._expected) >= self._limit:
                     self._expected.clear()

@@ -163,6 +163,11 @@ class Layout:
         return self.blocks(rows, items).size_bytes
 
     @cached_property
+    def carries_records(self) -> bool:
+        """Whether there are records in the message, and not only indices, masks or text."""
+        return bool(self.part("data")[0])
+
+    @cached_property
     def _blocks(self) -> dict[tuple[int, int], Blocks]:
         return {}
 

@@ -40,6 +40,7 @@ class Message:
         request_id: numbers the requests of one conversation.
         known_reply: digest of the reply layout that the sender can read without its text.
         objects: what is no tensor; only Ray objects carry it.
+        flat: the payload, uint8 `[bytes]`, where it lies apart from the header: on a device.
         obstacle: the part of `objects` that is no dense tensor, by name. Stays at this end.
     """
 
@@ -53,6 +54,7 @@ class Message:
     request_id: int = 0
     known_reply: int = 0
     objects: Any = None
+    flat: Tensor | None = None
     obstacle: str = ""
 
     @property
@@ -144,4 +146,4 @@ def _layout_of(
 
 def text_of(message: Message) -> str:
     """The text that a message carries in its leaf `text`."""
-    return bytes(message.tensor("text").numpy()).decode("utf-8", "replace")
+    return bytes(message.tensor("text").cpu().numpy()).decode("utf-8", "replace")

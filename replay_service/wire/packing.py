@@ -10,6 +10,7 @@ buffer before a single tensor is made, so that nothing is ever allocated from wh
 
 from __future__ import annotations
 
+import math
 import struct
 import sys
 from collections.abc import Callable
@@ -33,10 +34,13 @@ __all__ = [
     "Header",
     "ProtocolError",
     "Take",
+    "TakeFlat",
     "UnknownLayoutError",
     "begin",
+    "begin_apart",
     "known_layouts",
     "pack",
+    "pack_apart",
     "read_header",
     "unpack",
 ]
@@ -45,7 +49,13 @@ Frame: TypeAlias = NDArray[np.uint8]
 Take: TypeAlias = Callable[[int], Frame]
 """Gives a writable, aligned buffer of so many bytes."""
 
+TakeFlat: TypeAlias = Callable[[int], Tensor]
+"""Gives a flat uint8 tensor of so many bytes, on a device."""
+
 HEADER_BYTES = 128
+APART = 1 << 32
+"""Bit of the verb field that says that the payload travels on a channel of its own."""
+
 HEADER = struct.Struct(f"<{HEADER_BYTES // 8}q")
 PROTOCOL_VERSION = 1
 MAGIC = (int.from_bytes(b"REPLAY", "little") << 8) | PROTOCOL_VERSION
@@ -78,11 +88,13 @@ class Header:
     layout_bytes: int
     known_reply: int
     arguments: tuple[int, ...]
+    apart: bool = False
+    """Whether the payload travels on a channel of its own; the frame is then header and layout text only."""
 
     @property
     def frame_bytes(self) -> int:
-        """Bytes of the whole message."""
-        return HEADER_BYTES + self.payload_bytes + self.layout_bytes
+        """Bytes of the frame: the whole message, or all of it but a payload that travels apart."""
+        return HEADER_BYTES + (0 if self.apart else self.payload_bytes) + self.layout_bytes
 
 
 def known_layouts(limit: int = 256) -> LayoutTable:
@@ -95,17 +107,41 @@ def begin(message: Message, take: Take, *, with_layout: bool) -> tuple[Frame, li
 
     `message.tensors` is not looked at: rows can be gathered straight into what is returned.
     """
+    frame = _headed(message, take, message.layout.text if with_layout else b"", apart=False)
+    return frame, _tensors(frame, message.layout, message.rows, message.items)
+
+
+def begin_apart(message: Message, take: Take, take_flat: TakeFlat, *, with_layout: bool) -> tuple[Frame, list[Tensor]]:
+    """As `begin`, with the payload in device memory of its own (`message.flat`), if the message carries records."""
+    layout = message.layout
+    size = layout.payload_bytes(message.rows, message.items)
+    if size == 0 or not layout.carries_records:
+        return begin(message, take, with_layout=with_layout)
+    frame = _headed(message, take, layout.text if with_layout else b"", apart=True)
+    message.flat = take_flat(size)
+    return frame, _flat_tensors(message.flat, layout, message.rows, message.items)
+
+
+def pack_apart(message: Message, take: Take, take_flat: TakeFlat, *, with_layout: bool) -> Frame:
+    """As `pack`, with the payload in device memory of its own (`message.flat`)."""
+    frame, outs = begin_apart(message, take, take_flat, with_layout=with_layout)
+    for out, tensor in zip(outs, message.tensors, strict=True):
+        out.copy_(tensor)
+    return frame
+
+
+def _headed(message: Message, take: Take, text: bytes, *, apart: bool) -> Frame:
+    """A frame with its header and its layout text; the payload between them, unless it travels apart, is left as it is."""
     layout = message.layout
     payload = layout.payload_bytes(message.rows, message.items)
-    text = layout.text if with_layout else b""
-    frame = take(HEADER_BYTES + payload + len(text))
+    frame = take(HEADER_BYTES + (0 if apart else payload) + len(text))
     arguments = (*message.arguments, *(0,) * (ARGUMENTS - len(message.arguments)))
     HEADER.pack_into(
         frame.data,
         0,
         MAGIC,
         message.request_id,
-        message.verb,
+        message.verb | APART if apart else message.verb,
         message.status,
         layout.digest,
         message.rows,
@@ -116,8 +152,8 @@ def begin(message: Message, take: Take, *, with_layout: bool) -> tuple[Frame, li
         *arguments,
     )
     if text:
-        frame[HEADER_BYTES + payload :] = np.frombuffer(text, np.uint8)
-    return frame, _tensors(frame, layout, message.rows, message.items)
+        frame[frame.size - len(text) :] = np.frombuffer(text, np.uint8)
+    return frame
 
 
 def pack(message: Message, take: Take, *, with_layout: bool) -> Frame:
@@ -141,6 +177,8 @@ def read_header(frame: Frame) -> Header:
     )
     if magic != MAGIC:
         raise ProtocolError(f"message must begin with the mark of protocol version {PROTOCOL_VERSION}; got {magic:#x}")
+    apart = bool(verb & APART)
+    verb &= ~APART
     if verb not in VERBS:
         raise ProtocolError(f"verb ({verb}) must be one of {[int(known_verb) for known_verb in Verb]}")
     sizes_fit = 0 <= payload <= LARGEST_MESSAGE_BYTES and 0 <= layout_bytes <= LARGEST_LAYOUT_BYTES
@@ -148,11 +186,15 @@ def read_header(frame: Frame) -> Header:
         raise ProtocolError(
             f"sizes must be possible; got rows {rows}, items {items}, {payload} and {layout_bytes} bytes"
         )
-    return Header(request_id, VERBS[verb], status, digest, rows, items, payload, layout_bytes, known, tuple(arguments))
+    return Header(
+        request_id, VERBS[verb], status, digest, rows, items, payload, layout_bytes, known, tuple(arguments), apart
+    )
 
 
-def unpack(frame: Frame, layouts: LayoutTable) -> Message:
-    """The message in `frame`; its tensors are views of it. A layout that came along is remembered.
+def unpack(frame: Frame, layouts: LayoutTable, flat: Tensor | None = None) -> Message:
+    """The message in `frame`; its tensors are views of it, or of `flat`, where the payload came apart.
+
+    A layout that came along is remembered.
 
     Raises:
         ProtocolError: the header is wrong, or header, layout and length do not fit each other.
@@ -166,13 +208,18 @@ def unpack(frame: Frame, layouts: LayoutTable) -> Message:
     if layout is None:
         if not header.layout_bytes:
             raise UnknownLayoutError(f"layout ({header.digest:#x}) must be sent with its text first")
-        layout = Layout.from_text(frame[HEADER_BYTES + header.payload_bytes :].tobytes())
+        layout = Layout.from_text(frame[frame.size - header.layout_bytes :].tobytes())
         if layout.digest != header.digest:
             raise LayoutError(f"layout text must have the digest {header.digest:#x}; got {layout.digest:#x}")
         layouts.add(layout)
     if layout.payload_bytes(header.rows, header.items) != header.payload_bytes:
         raise ProtocolError(f"payload ({header.payload_bytes} bytes) must fit {header.rows} rows of its layout")
-    tensors = _tensors(frame, layout, header.rows, header.items)
+    if header.apart:
+        if flat is None or flat.numel() != header.payload_bytes:
+            raise ProtocolError(f"payload ({header.payload_bytes} bytes) must have come on its own channel")
+        tensors = _flat_tensors(flat, layout, header.rows, header.items)
+    else:
+        tensors = _tensors(frame, layout, header.rows, header.items)
     return Message(
         header.verb,
         layout,
@@ -189,6 +236,15 @@ def unpack(frame: Frame, layouts: LayoutTable) -> Message:
 def _tensors(frame: Frame, layout: Layout, rows: int, items: int) -> list[Tensor]:
     blocks = layout.blocks(rows, items).leaves
     return [view_leaf(frame, dtype, size, HEADER_BYTES + offset) for dtype, size, offset in blocks]
+
+
+def _flat_tensors(flat: Tensor, layout: Layout, rows: int, items: int) -> list[Tensor]:
+    """Views of a flat uint8 tensor of any device."""
+    views = []
+    for dtype, size, offset in layout.blocks(rows, items).leaves:
+        count = math.prod(size) * dtype.itemsize
+        views.append(flat[offset : offset + count].view(dtype).view(size))
+    return views
 
 
 VERBS = {int(verb): verb for verb in Verb}

@@ -14,10 +14,12 @@ from collections.abc import Callable, Sequence
 from datetime import timedelta
 from typing import Any
 
+import torch
 import torch.distributed as dist
 
-from replay_service.errors import ReplayTimeoutError, ServiceUnavailableError
+from replay_service.errors import ReplayTimeoutError, ServiceUnavailableError, TransportUnavailableError
 from replay_service.wire.listeners import deafen
+from replay_service.wire.tensor_payload import PayloadPath
 
 __all__ = [
     "CLIENT_RANK",
@@ -27,12 +29,15 @@ __all__ = [
     "RemoteStore",
     "is_token",
     "make_group",
+    "make_payload_path",
     "new_token",
+    "payload_path",
 ]
 
 # torch.distributed has no annotations of these.
 Store: Any = dist.Store  # type: ignore[attr-defined]
 Gloo: Any = dist.ProcessGroupGloo
+Prefix: Any = dist.PrefixStore  # type: ignore[attr-defined]
 
 CLIENT_RANK = 0
 SERVICE_RANK = 1
@@ -167,3 +172,37 @@ def make_group(store: Any, rank: int, address: str, timeout_s: float) -> Any:
         raise ServiceUnavailableError(f"the other end must be reachable from {address}; {error}") from error
     deafen(address, store.published)
     return group
+
+
+def payload_path(store: Any, rank: int, backend: str, timeout_s: float) -> PayloadPath | None:
+    """The way of payloads for `backend`: their own groups between CUDA devices for `"nccl"`, none for `"gloo"`."""
+    if backend != "nccl":
+        return None
+    if not torch.cuda.is_available():
+        raise TransportUnavailableError("backend ('nccl') must find a CUDA device; this process has none: use 'gloo'")
+    device = torch.device("cuda", torch.cuda.current_device())
+    return make_payload_path(store, rank, backend, device, timeout_s)
+
+
+def make_payload_path(store: Any, rank: int, backend: str, device: torch.device, timeout_s: float) -> PayloadPath:
+    """One end of the payload groups of a pair, one group per direction; `backend` is `"nccl"`, or `"gloo"` as its stand-in.
+
+    Raises:
+        TransportUnavailableError: the backend does not exist here.
+        ServiceUnavailableError: the other end did not come.
+    """
+    if backend == "nccl" and not dist.is_nccl_available():
+        raise TransportUnavailableError("backend ('nccl') must be part of this torch; it has none: use 'gloo'")
+    try:
+        up, down = (_payload_group(Prefix(way, store), rank, backend, timeout_s) for way in ("up", "down"))
+    except RuntimeError as error:
+        raise ServiceUnavailableError(f"the other end must open its payload groups; {error}") from error
+    outgoing, incoming = (up, down) if rank == CLIENT_RANK else (down, up)
+    return PayloadPath(outgoing, incoming, SERVICE_RANK if rank == CLIENT_RANK else CLIENT_RANK, device)
+
+
+def _payload_group(store: Any, rank: int, backend: str, timeout_s: float) -> Any:
+    if backend == "nccl":
+        nccl: Any = dist.ProcessGroupNCCL
+        return nccl(store, rank, 2, timedelta(seconds=timeout_s))
+    return Gloo(store, rank, 2, timedelta(seconds=timeout_s))

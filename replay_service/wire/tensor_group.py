@@ -13,13 +13,14 @@ from collections.abc import Callable
 from typing import Any, Protocol
 
 import numpy as np
+from torch import Tensor
 
 from replay_service.arena import Arena
 from replay_service.errors import ClosedError, ReplayError, ReplayTimeoutError, ServiceUnavailableError
 from replay_service.wire.channel import InFlight
 from replay_service.wire.conversation import Conversation, checked
 from replay_service.wire.message import Message
-from replay_service.wire.packing import Frame, Take, read_header
+from replay_service.wire.packing import Frame, Take, TakeFlat, read_header
 from replay_service.wire.rendezvous import TOKEN_BYTES, is_token
 from replay_service.wire.tensor_link import REQUEST_TAG, Link, Receiving, Sending, reply_tag
 from replay_service.wire.verbs import Verb
@@ -44,7 +45,15 @@ class Serves(Protocol):
     """A service's door, as `Dispatch.serve`."""
 
     def __call__(
-        self, frame: Frame, objects: Any = None, *, take: Take | None = None, route: str = "", dense_only: bool = False
+        self,
+        frame: Frame,
+        objects: Any = None,
+        *,
+        take: Take | None = None,
+        route: str = "",
+        dense_only: bool = False,
+        flat: Tensor | None = None,
+        take_flat: TakeFlat | None = None,
     ) -> tuple[Frame, Any]: ...
 
 
@@ -72,18 +81,22 @@ def serve_link(
             return
         on_open()
         arena = Arena(max_buffers=3)
+        take_flat = None if link.payload is None else link.payload.take
         # While one request is answered, the next is received already.
         posted = deque(link.receive(np.empty(STANDING_BYTES, np.uint8), REQUEST_TAG) for _ in range(STANDING))
         while True:
             receiving = posted.popleft()
             frame = receiving.frame(FOREVER_S, arena.take, LARGEST_BYTES)
             header = read_header(frame)
-            reply, _ = serve(frame, take=arena.take, route="distributed", dense_only=True)
-            link.send(reply, reply_tag(header.request_id), header.status, SEND_TIMEOUT_S)
+            flat = link.payload_of(frame, SEND_TIMEOUT_S)
+            reply, apart = serve(
+                frame, take=arena.take, route="distributed", dense_only=True, flat=flat, take_flat=take_flat
+            )
+            link.send(reply, reply_tag(header.request_id), header.status, SEND_TIMEOUT_S, apart)
             if header.verb is Verb.CLOSE:
                 return
             posted.append(link.receive(receiving.buffer, REQUEST_TAG))
-            del frame, reply
+            del frame, reply, flat, apart
     except ReplayError:
         return  # the client is gone, or does not keep to the protocol: its thread ends, everybody else goes on
     finally:
@@ -149,6 +162,7 @@ class TensorChannel:
         """The reply to a request."""
         try:
             frame = exchange.frame(timeout_s, self._receiving.take)
+            flat = self._link.payload_of(frame, timeout_s)
         except ReplayTimeoutError as error:
             self._timed_out = True
             raise ReplayTimeoutError(
@@ -157,7 +171,7 @@ class TensorChannel:
         except ServiceUnavailableError as error:
             raise self._explained(error) from error
         self._sizes[request.verb] = frame.size
-        return self._conversation.reply(request, frame)
+        return self._conversation.reply(request, frame, flat)
 
     def _send(self, request: Message) -> TensorPending:
         if self._closed:
@@ -168,10 +182,13 @@ class TensorChannel:
         with self._order:
             capacity = max(SMALLEST_REPLY_BYTES, self._sizes.get(request.verb, 0))
             request.status = capacity
-            frame = self._conversation.request(request, self._sending.take, with_layout=with_layout)
+            take_flat = None if self._link.payload is None else self._link.payload.take
+            frame = self._conversation.request(
+                request, self._sending.take, with_layout=with_layout, take_flat=take_flat
+            )
             try:
                 receiving = self._link.receive(self._receiving.take(capacity), reply_tag(request.request_id))
-                return Exchange(receiving, self._link.start(frame, REQUEST_TAG, STANDING_BYTES))
+                return Exchange(receiving, self._link.start(frame, REQUEST_TAG, STANDING_BYTES, request.flat))
             except ServiceUnavailableError as error:
                 raise self._explained(error) from error
 

@@ -11,15 +11,18 @@ from datetime import timedelta
 from typing import Any
 
 import torch
+from torch import Tensor
 
-from replay_service.errors import ReplayTimeoutError, ServiceUnavailableError
+from replay_service.errors import ReplayError, ReplayTimeoutError, ServiceUnavailableError
 from replay_service.wire.packing import HEADER_BYTES, Frame, ProtocolError, Take, read_header
+from replay_service.wire.tensor_payload import PayloadPath
 
 __all__ = ["REQUEST_TAG", "Link", "Receiving", "Sending", "reply_tag"]
 
 REQUEST_TAG = 0
 FIRST_REPLY_TAG = 16
 TAGS = 1 << 20
+LARGEST_PAYLOAD_BYTES = 1 << 34
 SHORTEST_WAIT_S = 0.001
 
 
@@ -69,6 +72,7 @@ class Sending:
     def __init__(self, link: Link, parts: list[tuple[Frame, Any]]) -> None:
         self._link = link
         self._parts = parts
+        self.payload: tuple[Tensor, Any] | None = None
 
     def finish(self, timeout_s: float) -> None:
         """Waits until the other end has taken all of it.
@@ -80,6 +84,9 @@ class Sending:
         for _, work in self._parts:
             self._link.finish(work, timeout_s)
         self._parts = []
+        if self.payload is not None and self._link.payload is not None:
+            self._link.payload.finish(self.payload[1], timeout_s)
+            self.payload = None
 
 
 class Link:
@@ -88,9 +95,11 @@ class Link:
     Args:
         group: the group.
         peer: the rank of the other end.
+        payload: the way of payloads that travel apart; None sends them within their frames.
     """
 
-    def __init__(self, group: Any, peer: int) -> None:
+    def __init__(self, group: Any, peer: int, payload: PayloadPath | None = None) -> None:
+        self.payload = payload
         self._group = group
         self._peer = peer
         self._sending = threading.Lock()
@@ -100,18 +109,21 @@ class Link:
         """Posts `buffer` for the next frame under `tag`."""
         return Receiving(self, buffer, tag)
 
-    def send(self, frame: Frame, tag: int, capacity: int, timeout_s: float) -> None:
+    def send(self, frame: Frame, tag: int, capacity: int, timeout_s: float, flat: Tensor | None = None) -> None:
         """Sends a frame to a receiver that has posted `capacity` bytes under `tag`, and waits until it is taken."""
-        self.start(frame, tag, capacity).finish(timeout_s)
+        self.start(frame, tag, capacity, flat).finish(timeout_s)
 
-    def start(self, frame: Frame, tag: int, capacity: int) -> Sending:
+    def start(self, frame: Frame, tag: int, capacity: int, flat: Tensor | None = None) -> Sending:
         """Sends a frame without waiting: gloo holds it back until the receiver asks for it.
 
         What is returned has to be kept until `finish`: it keeps the frame's memory.
         """
         parts = [(frame, tag)] if frame.size <= capacity else [(frame[:HEADER_BYTES], tag), (frame, tag + 1)]
         with self._sending:
-            return Sending(self, [(part, self._push(part, under)) for part, under in parts])
+            sending = Sending(self, [(part, self._push(part, under)) for part, under in parts])
+            if flat is not None and self.payload is not None:
+                sending.payload = (flat, self.payload.start(flat))
+            return sending
 
     def post(self, buffer: Frame, tag: int) -> Any:
         """Asks the group for bytes under `tag`."""
@@ -128,6 +140,23 @@ class Link:
         except RuntimeError as error:
             raise self._translated(error, timeout_s) from error
 
+    def payload_of(self, frame: Frame, timeout_s: float) -> Tensor | None:
+        """The payload that travels apart from `frame`, or None if it lies within."""
+        header = read_header(frame)
+        if not header.apart:
+            return None
+        if self.payload is None:
+            raise self.protocol_error("payload must travel within its frame: this end has no other way")
+        if header.payload_bytes > LARGEST_PAYLOAD_BYTES:
+            raise self.protocol_error(
+                f"payload ({header.payload_bytes} bytes) must be at most {LARGEST_PAYLOAD_BYTES} bytes"
+            )
+        try:
+            return self.payload.receive(header.payload_bytes, timeout_s)
+        except ReplayError:
+            self.broken = True
+            raise
+
     def protocol_error(self, text: str) -> Exception:
         """The error of a peer that does not keep to the protocol; the link is of no use after it."""
         self.broken = True
@@ -139,6 +168,8 @@ class Link:
         group, self._group = self._group, None
         if group is not None:
             group.abort()
+        if self.payload is not None:
+            self.payload.close()
 
     def _push(self, frame: Frame, tag: int) -> Any:
         try:

@@ -8,6 +8,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
+import torch
+
 from replay_service.wire.rendezvous import (
     CLIENT_RANK,
     SERVICE_RANK,
@@ -15,6 +17,7 @@ from replay_service.wire.rendezvous import (
     MailboxStore,
     RemoteStore,
     make_group,
+    make_payload_path,
     new_token,
 )
 from replay_service.wire.tensor_group import TensorChannel, serve_link, show_token
@@ -38,19 +41,26 @@ class Pair:
         return TensorChannel(self.link, "the service")
 
 
+def opened(store: Any, rank: int, peer: int, apart: bool) -> Link:
+    """One end."""
+    group = make_group(store, rank, ADDRESS, TIMEOUT_S)
+    path = make_payload_path(store, rank, "gloo", torch.device("cpu"), TIMEOUT_S) if apart else None
+    return Link(group, peer, path)
+
+
 @contextmanager
-def connected(serve: Any) -> Iterator[Pair]:
-    """A pair whose service answers with `serve`."""
+def connected(serve: Any, *, apart: bool = False) -> Iterator[Pair]:
+    """A pair whose service answers with `serve`; `apart` lets payloads travel on groups of their own (gloo for NCCL)."""
     mailbox, token = Mailbox(), new_token()
 
     def run() -> None:
-        group = make_group(MailboxStore(mailbox, TIMEOUT_S), SERVICE_RANK, ADDRESS, TIMEOUT_S)
-        serve_link(Link(group, CLIENT_RANK), token, serve)
+        store = MailboxStore(mailbox, TIMEOUT_S)
+        serve_link(opened(store, SERVICE_RANK, CLIENT_RANK, apart), token, serve)
 
     thread = threading.Thread(target=run, daemon=True)
     thread.start()
     store = RemoteStore(mailbox.put, mailbox.look, TIMEOUT_S)
-    link = Link(make_group(store, CLIENT_RANK, ADDRESS, TIMEOUT_S), SERVICE_RANK)
+    link = opened(store, CLIENT_RANK, SERVICE_RANK, apart)
     try:
         yield Pair(link, token, thread)
     finally:
