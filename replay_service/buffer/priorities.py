@@ -37,7 +37,9 @@ def checked_priorities(priority: Any, count: int, reduction: str = "max") -> Ten
         PriorityError: a priority, also one of several, is NaN, infinite or negative.
         ValueError: another number of entries.
     """
-    values = torch.as_tensor(priority, dtype=torch.float64, device="cpu").detach()
+    values = torch.as_tensor(priority, dtype=torch.float64, device="cpu")
+    if values.requires_grad:
+        values = values.detach()
     entries = values.numel()
     if entries not in (1, count) and not (values.ndim > 1 and values.shape[0] == count):
         raise ValueError(f"priority ({entries} entries) must be a scalar or have one entry per index; got {count}")
