@@ -11,6 +11,7 @@ from replay_service.buffer.replay_buffer import ReplayBuffer
 from replay_service.buffer.samplers.base import Sampler
 from replay_service.buffer.samplers.consuming import ConsumingSampler
 from replay_service.buffer.samplers.prioritized import PrioritizedSampler
+from replay_service.buffer.samplers.prioritized_slice import PrioritizedSliceSampler
 from replay_service.buffer.samplers.random import RandomSampler
 from replay_service.buffer.samplers.slice import SliceSampler
 from replay_service.buffer.samplers.slice_without_replacement import SliceSamplerWithoutReplacement
@@ -58,6 +59,7 @@ __all__ = [
     "ParameterScheduler",
     "PrioritizedReplayBuffer",
     "PrioritizedSampler",
+    "PrioritizedSliceSampler",
     "PriorityError",
     "RandomSampler",
     "RayReplayBuffer",
