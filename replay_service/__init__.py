@@ -16,6 +16,7 @@ from replay_service.buffer.samplers.random import RandomSampler
 from replay_service.buffer.samplers.slice import SliceSampler
 from replay_service.buffer.samplers.slice_without_replacement import SliceSamplerWithoutReplacement
 from replay_service.buffer.samplers.staleness import StalenessAwareSampler
+from replay_service.buffer.samplers.streaming_slice import StreamingSliceSampler
 from replay_service.buffer.samplers.without_replacement import SamplerWithoutReplacement
 from replay_service.buffer.schedules import (
     LambdaScheduler,
@@ -78,6 +79,7 @@ __all__ = [
     "StalenessAwareSampler",
     "StepScheduler",
     "Storage",
+    "StreamingSliceSampler",
     "TensorDictPrioritizedReplayBuffer",
     "TensorDictReplayBuffer",
     "TensorDictRoundRobinWriter",
