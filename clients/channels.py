@@ -138,6 +138,9 @@ class Channels:
 
     def _join(self, timeout_s: float) -> RayChannel:
         self._actor, known = find_service(self._address.name, self._address.namespace, timeout_s)
+        if not known["columnar"] and self._address.transport == known["transport"] == "auto":
+            # Whether a sample is dense shows only when it is drawn, and none must be drawn twice to find out.
+            self._obstacles.setdefault(Verb.SAMPLE, "a sample of a storage without columns")
         self._support = Support(known["transport"], tuple(known["backends"]))
         self._say_hello()
         self._ray = RayChannel(self._actor, self._address.name)

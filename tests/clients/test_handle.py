@@ -1,4 +1,4 @@
-"""The handle over every way to a buffer; here within one process and over a real tensor channel without Ray."""
+"""The handle within one process, and that its calls are those of the verbs and of a local buffer."""
 
 from __future__ import annotations
 
@@ -33,16 +33,16 @@ CALLS = {
 }
 
 
-def handle_on(buffer: ReplayBuffer, transport: str = "auto") -> ReplayClient:
+def handle_on(buffer: ReplayBuffer) -> ReplayClient:
     key = getattr(buffer, "priority_key", "td_error")
-    address = ServiceAddress("near", "tests", buffer.batch_size, transport, priority_key=key)
+    address = ServiceAddress("near", "tests", buffer.batch_size, "auto", priority_key=key)
     return ReplayClient(address, InprocChannel(Dispatch(buffer).serve))
 
 
 class TestInprocHandle(HandleContract):
     @contextmanager
-    def hosted(self, recipe: Recipe, transport: str = "auto") -> Iterator[ReplayClient]:
-        with handle_on(recipe(), transport) as client:
+    def hosted(self, recipe: Recipe) -> Iterator[ReplayClient]:
+        with handle_on(recipe()) as client:
             yield client
 
 

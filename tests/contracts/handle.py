@@ -27,7 +27,7 @@ class HandleContract(ABC):
     """The whole table of calls, against a local buffer of the same recipe and seed."""
 
     @abstractmethod
-    def hosted(self, recipe: Recipe, transport: str = "auto") -> AbstractContextManager[ReplayClient]:
+    def hosted(self, recipe: Recipe) -> AbstractContextManager[ReplayClient]:
         """A handle on a buffer made by `recipe`, wherever that runs."""
 
     @pytest.fixture
