@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import logging
+import socket
 from typing import Any
 
 import ray
@@ -10,6 +12,8 @@ from ray.exceptions import GetTimeoutError, RayError
 from replay_service.errors import ReplayTimeoutError, ServiceUnavailableError
 
 __all__ = ["find_service", "join_ray", "positive_seconds"]
+
+PROBE_TIMEOUT_S = 5.0
 
 
 def join_ray(address: str | None) -> None:
@@ -20,10 +24,22 @@ def join_ray(address: str | None) -> None:
     """
     if ray.is_initialized():
         return
+    _probe(address)
     try:
-        ray.init(address=address or "auto", log_to_driver=False)
-    except (ConnectionError, RuntimeError, TimeoutError) as error:
+        ray.init(address=address or "auto", log_to_driver=False, logging_level=logging.WARNING)
+    except (ConnectionError, RuntimeError, TimeoutError, SystemExit) as error:  # Ray leaves a dead address by SystemExit
         raise ServiceUnavailableError(f"Ray ({address or 'auto'}) must be reachable; {error}") from error
+
+
+def _probe(address: str | None) -> None:
+    """Asks a `host:port` for a connection first: Ray itself tries a dead one for more than a minute."""
+    host, colon, port = (address or "").rpartition(":")
+    if not colon or not port.isdigit() or "/" in host:
+        return
+    try:
+        socket.create_connection((host.strip("[]"), int(port)), PROBE_TIMEOUT_S).close()
+    except OSError as error:
+        raise ServiceUnavailableError(f"Ray ({address}) must be reachable; {error}") from error
 
 
 def find_service(name: str, namespace: str, timeout_s: float) -> tuple[Any, dict[str, Any]]:

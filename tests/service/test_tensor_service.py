@@ -60,8 +60,22 @@ def hosted(transport: str = "distributed", **settings: Any) -> Any:
     )
 
 
+@pytest.fixture(scope="module")
+def house(ray_session: RaySession) -> Iterator[Any]:
+    with hosted() as made:
+        yield made
+
+
+@pytest.fixture
+def shared(house: Any) -> Any:
+    """An empty buffer of stamped rows that the tests of this file share: starting an actor takes seconds."""
+    house.empty()
+    return house
+
+
 @pytest.fixture
 def owner(ray_session: RaySession) -> Iterator[Any]:
+    """A buffer of the test's own, which it may fill with other rows, stop or kill."""
     with hosted() as made:
         yield made
 
@@ -130,8 +144,8 @@ def test_auto_takes_the_channel_for_tensors_and_ray_for_the_rest(ray_session: Ra
         assert client.stats()["service"]["verbs"]["stats"]["route"] == "distributed"
 
 
-def test_objects_are_refused_before_sending(owner: Any) -> None:
-    client = owner.client()
+def test_objects_are_refused_before_sending(shared: Any) -> None:
+    client = shared.client()
     client.extend(stamped_rows(4))
     with pytest.raises(TransportUnavailableError, match="'auto' or 'ray'"):
         client.extend(["a string"])
@@ -148,9 +162,9 @@ def test_two_hundred_megabytes_in_one_extend(owner: Any) -> None:
 
 
 def test_copies_in_other_processes_are_conversations_of_their_own(
-    owner: Any, run_client: Callable[[ReplayClient, str], subprocess.Popen[str]]
+    shared: Any, run_client: Callable[[ReplayClient, str], subprocess.Popen[str]]
 ) -> None:
-    client = owner.client()
+    client = shared.client()
     client.extend(stamped_rows(50))
     lines = """
 for _ in range(20):
@@ -167,8 +181,8 @@ print("ready", client.write_count > 0)
     assert_rows_are_whole(client.read_all_in_order())
 
 
-def test_a_forked_process_has_a_channel_of_its_own(owner: Any) -> None:
-    client = owner.client()
+def test_a_forked_process_has_a_channel_of_its_own(shared: Any) -> None:
+    client = shared.client()
     client.extend(stamped_rows(8))
     first = client.sample()
     copy = pickle.loads(pickle.dumps(client))
@@ -253,8 +267,8 @@ def test_a_killed_service_fails_every_call_in_flight(owner: Any) -> None:
         clients[0].sample()
 
 
-def test_after_a_timeout_the_handle_works_over_a_new_pair(owner: Any) -> None:
-    client = owner.client()
+def test_after_a_timeout_the_handle_works_over_a_new_pair(shared: Any) -> None:
+    client = shared.client()
     client.extend(stamped_rows(8))
     pid = client.stats()["service"]["pid"]
     os.kill(pid, signal.SIGSTOP)
@@ -267,8 +281,8 @@ def test_after_a_timeout_the_handle_works_over_a_new_pair(owner: Any) -> None:
     assert_rows_are_whole(client.read_all_in_order())
 
 
-def test_the_applications_own_group_is_left_alone(owner: Any) -> None:
-    client = owner.client()
+def test_the_applications_own_group_is_left_alone(shared: Any) -> None:
+    client = shared.client()
     client.extend(stamped_rows(8))
     with tempfile.TemporaryDirectory() as folder:
         dist.init_process_group("gloo", init_method=f"file://{folder}/store", rank=0, world_size=1)
@@ -276,7 +290,7 @@ def test_the_applications_own_group_is_left_alone(owner: Any) -> None:
             total = torch.ones(3)
             dist.all_reduce(total)
             assert total.tolist() == [1.0, 1.0, 1.0]
-            assert owner.client().sample(4).shape == (4,)
+            assert shared.client().sample(4).shape == (4,)
             assert client.sample(4).shape == (4,)
         finally:
             dist.destroy_process_group()
