@@ -10,6 +10,7 @@ from replay_service.buffer.query import TrajectoryPredicate, traj
 from replay_service.buffer.replay_buffer import ReplayBuffer
 from replay_service.buffer.samplers.base import Sampler
 from replay_service.buffer.samplers.consuming import ConsumingSampler
+from replay_service.buffer.samplers.llm import PromptGroupSampler
 from replay_service.buffer.samplers.prioritized import PrioritizedSampler
 from replay_service.buffer.samplers.prioritized_slice import PrioritizedSliceSampler
 from replay_service.buffer.samplers.random import RandomSampler
@@ -62,6 +63,7 @@ __all__ = [
     "PrioritizedSampler",
     "PrioritizedSliceSampler",
     "PriorityError",
+    "PromptGroupSampler",
     "RandomSampler",
     "RayReplayBuffer",
     "ReplayBuffer",

@@ -20,6 +20,7 @@ from replay_service.buffer.episode_columns import Kind
 from replay_service.buffer.episode_marks import EpisodeMarks, read_marks
 from replay_service.buffer.episodes import EpisodeIndex
 from replay_service.buffer.storages.base import Storage
+from replay_service.errors import LayoutError
 from replay_service.specs import Key
 
 __all__ = ["EpisodeKeeper"]
@@ -58,8 +59,11 @@ class EpisodeKeeper:
         if slots.size * index.lanes != records.numel() or not _goes_on(index, slots):
             self._drop()  # a writer that goes around no ring: order is that of the slots
             return
-        kind, keys = self._entries
-        marks = read_marks(storage, kind, keys, records).reshape(slots.size, index.lanes)
+        kind = self._entries[0]
+        marks = self._read(storage, records)
+        if marks is None:
+            return
+        marks = marks.reshape(slots.size, index.lanes)
         if kind == "ids":
             index.write(slots, ids=marks)
         else:
@@ -73,8 +77,10 @@ class EpisodeKeeper:
         if index.length != storage.filled:
             self._drop()
             return
-        kind, keys = self._entries
-        marks = read_marks(storage, kind, keys, records)
+        kind = self._entries[0]
+        marks = self._read(storage, records)
+        if marks is None:
+            return
         slots, lanes = records.numpy() // index.lanes, records.numpy() % index.lanes
         if kind == "ids":
             index.rewrite(slots, ids=marks, lanes=lanes)
@@ -165,6 +171,14 @@ class EpisodeKeeper:
         if self._index is None:
             raise RuntimeError("index_of must be called before positions are asked for")
         return self._index
+
+    def _read(self, storage: Storage, records: Tensor) -> NDArray[Any] | None:
+        """The marks of records that are written already; where some have none, the next question says so."""
+        try:
+            return read_marks(storage, *self._entries, records)
+        except LayoutError:
+            self._drop()
+            return None
 
     def _drop(self) -> None:
         self._index = None
