@@ -27,6 +27,7 @@ from replay_service.buffer.schedules import (
     StepScheduler,
 )
 from replay_service.buffer.storages.base import Storage
+from replay_service.buffer.storages.lazy_memmap import LazyMemmapStorage
 from replay_service.buffer.storages.lazy_tensor import LazyTensorStorage
 from replay_service.buffer.storages.list import ListStorage
 from replay_service.buffer.storages.tensor import TensorStorage
@@ -55,6 +56,7 @@ __all__ = [
     "EmptyBufferError",
     "LambdaScheduler",
     "LayoutError",
+    "LazyMemmapStorage",
     "LazyTensorStorage",
     "LinearScheduler",
     "ListStorage",

@@ -111,7 +111,7 @@ class Table:
 
     def shared(self) -> Table:
         """The same records in memory that processes started from this one see, too."""
-        return Table([Column(column.leaf, shared_tensor(column.tensor)) for column in self.columns], self.spec)
+        return Table([column.shared() for column in self.columns], self.spec)
 
     def _ordered(self, rows: Rows) -> list[Tensor]:
         """The tensors in the order of the columns: the same keys may come in any order, in any kind of container."""
@@ -126,9 +126,3 @@ class Table:
 
 def _names(keys: Sequence[Key]) -> list[str]:
     return [key_name(key) or "data" for key in keys]
-
-
-def shared_tensor(tensor: Tensor) -> Tensor:
-    """`tensor`, moved to memory that several processes see."""
-    shared: Tensor = tensor.share_memory_()  # type: ignore[no-untyped-call]
-    return shared

@@ -89,6 +89,13 @@ class StorageContract(ABC):
         with pytest.raises(IndexError):
             storage.get(0)
 
+    def test_contains_tells_many_at_once(self, five: Storage) -> None:
+        assert five.contains(torch.tensor([[0, 4], [5, -1]])).tolist() == [[True, True], [False, False]]  # type: ignore[union-attr]
+        assert five.contains(torch.tensor(3)) is True
+
+    def test_one_dimension_is_flat_already(self, five: Storage) -> None:
+        assert five.flatten() is five
+
     def test_overwriting(self, five: Storage) -> None:
         five.set([3, 1], stamped_rows(2, stamp=40), set_cursor=False)
         assert stamps_of(five.get(slice(None))) == [0, 41, 2, 40, 4]

@@ -105,9 +105,10 @@ class Storage(ABC):
     def empty(self) -> None:
         """Forgets all records; every stamp given out so far becomes stale."""
 
-    def contains(self, item: int) -> bool:
-        """Whether slot `item` holds a record."""
-        return 0 <= item < len(self)
+    def contains(self, item: int | Tensor) -> bool | Tensor:
+        """Whether slot `item` holds a record; for integers of any shape flags of the same shape."""
+        held = (item >= 0) & (item < self.filled) if isinstance(item, Tensor) else 0 <= item < self.filled
+        return bool(held) if isinstance(held, Tensor) and held.ndim == 0 else held
 
     def __getitem__(self, index: Index) -> Any:
         return self.get(index)
@@ -138,6 +139,10 @@ class Storage(ABC):
     def shape(self) -> torch.Size:
         """Capacity per dimension."""
         return torch.Size([self.slots])
+
+    def flatten(self) -> Storage:
+        """A storage with one dimension over the same records; with one dimension already, the storage itself."""
+        return self
 
     def leaves(self) -> tuple[Leaf, ...] | None:
         """The layout of a dense storage; None if records have no fixed layout (yet)."""

@@ -15,6 +15,7 @@ from replay_service.buffer.generations import Generations
 from replay_service.buffer.index import Index, as_slots, is_single
 from replay_service.buffer.lanes import records_at, records_of
 from replay_service.buffer.storages.base import Batch, Storage
+from replay_service.buffer.storages.cursor import require_rows, target_slots
 from replay_service.buffer.table import Table
 from replay_service.errors import LayoutError, key_name
 from replay_service.specs import Key, Spec, narrowed
@@ -148,17 +149,8 @@ class LazyTensorStorage(Storage):
         rows = self.prepare_one(data) if single and not isinstance(data, Rows) else self.prepare(data)
         lanes = self.lanes_of(rows)
         capacity = -(-self.max_size // max(1, lanes))
-        if isinstance(cursor, range) and cursor.step == 1 and 0 <= cursor.start <= self._filled:
-            start, stop, slots = cursor.start, max(cursor.start, cursor.stop), None
-        else:
-            slots = as_slots(cursor, capacity)
-            start, stop = 0, int(slots.max()) + 1 if slots.numel() else 0
-            fresh = int((torch.unique(slots) >= self._filled).sum())
-            if stop > self._filled + fresh:
-                raise IndexError(f"cursor ({stop - 1}) must leave no gap; the next free slot is {self._filled}")
-        if stop > capacity:
-            raise IndexError(f"cursor ({stop - 1}) must be in [0, {capacity})")
-        _require_rows(rows, (stop - start if slots is None else slots.numel()) * lanes)
+        start, stop, slots = target_slots(cursor, self._filled, capacity)
+        require_rows(rows, (stop - start if slots is None else slots.numel()) * lanes)
         if rows.count == 0:
             return
         table = self._table or self._allocated(rows, capacity * lanes)
@@ -211,6 +203,16 @@ class LazyTensorStorage(Storage):
         if picked.ndim != 1:
             tensors = [tensor.view((*picked.shape, *tensor.shape[1:])) for tensor in tensors]
         return build(narrowed(self._table.spec, self.ndim - picked.ndim), tensors, tuple(picked.shape))
+
+    def flatten(self) -> LazyTensorStorage:
+        """A storage with one dimension over the same memory: record `i` of it is the one with the flat number `i`."""
+        if self.ndim == 1:
+            return self
+        flat = LazyTensorStorage(self.slots * self.lanes, device=self.device)
+        if self._table is not None:
+            flat._table = Table(self._table.columns, narrowed(self._table.spec, self.ndim - 1))
+            flat._filled = len(self)
+        return flat
 
     def read_into(self, slots: Tensor, outs: Sequence[Tensor]) -> None:
         """Gathers flat records `slots` int64 `[n]` into `outs`."""
@@ -300,7 +302,7 @@ class LazyTensorStorage(Storage):
         else:
             raw = data if isinstance(data, Rows) else flatten_rows(data, leading=picked.ndim)
             rows = self._checked(folded(raw, tuple(picked.shape)))
-        _require_rows(rows, picked.numel())
+        require_rows(rows, picked.numel())
         if rows.count:
             self._filled_table().write_at(picked.reshape(-1), rows)
 
@@ -337,10 +339,6 @@ class LazyTensorStorage(Storage):
         return Table(self._new_columns(rows.leaves(), records), rows.spec)
 
     def _new_columns(self, leaves: Sequence[Leaf], records: int) -> list[Column]:
+        """Columns for records to come, where this storage keeps its own."""
         columns = allocate(leaves, records, self.device)
-        return Table(columns, "t").shared().columns if self._is_shared else columns
-
-
-def _require_rows(rows: Rows, expected: int) -> None:
-    if rows.count != expected:
-        raise LayoutError(f"data ({rows.count} rows) must have one row per slot; got {expected} slots")
+        return [column.shared() for column in columns] if self._is_shared else columns

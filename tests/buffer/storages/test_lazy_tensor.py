@@ -333,3 +333,16 @@ def test_sizes_of_other_kinds() -> None:
         for wrong in (4.0, "4", True):
             with pytest.raises(TypeError, match="max_size"):
                 storage_class(wrong)
+
+
+def test_flatten_is_a_view_of_one_dimension() -> None:
+    storage = LazyTensorStorage(6, ndim=2)
+    assert len(storage.flatten()) == 0
+    storage.set(range(2), TensorDict({"a": torch.arange(4).view(2, 2), "b": torch.zeros(2, 2, 3)}, [2, 2]))
+    flat = storage.flatten()
+    assert (flat.ndim, len(flat), flat.max_size) == (1, 4, 6)
+    assert flat.get(slice(None)).batch_size == (4,)
+    assert flat.get([3, 0])["a"].tolist() == [3, 0]
+    flat.set([2], TensorDict({"a": torch.tensor([9]), "b": torch.ones(1, 3)}, [1]), set_cursor=False)
+    assert storage.get((1, 0))["a"] == 9
+    assert storage.contains(torch.tensor([1, 2])).tolist() == [True, False]  # type: ignore[union-attr]
