@@ -23,6 +23,7 @@ from clients.requests import (
     sample_request,
 )
 from replay_service.errors import LayoutError
+from replay_service.info import priorities_of
 from replay_service.records import ConditionalUpdateResult, ServiceAddress, UpdateResult
 from replay_service.specs import Key
 from replay_service.structure import flatten_rows, row_of
@@ -119,7 +120,8 @@ class ReplayClient:
         priority = data.get(priority_key)
         if priority is None:
             raise KeyError(f"priority_key ({priority_key}) must be an entry of data; got {list(data.keys())}")
-        return self.update_priority(data["index"], priority, generation=data.get("index_generation", None))
+        index, priority, generation = priorities_of(data, priority)
+        return self.update_priority(index, priority, generation=generation)
 
     def update_if_present(
         self,
