@@ -22,7 +22,9 @@ __all__ = ["LateWrites"]
 class LateWrites(BufferParts):
     """The calls of a buffer that come back to drawn records; each under the buffer's lock."""
 
-    def update_priority(self, index: Index, priority: Any, *, generation: Tensor | None = None) -> UpdateResult:
+    def update_priority(
+        self, index: Index, priority: Any, *, generation: Tensor | None = None, timeout: float | None = None
+    ) -> UpdateResult:
         """Sets the priorities of records.
 
         Args:
@@ -30,6 +32,7 @@ class LateWrites(BufferParts):
             priority: `[B]`, several per record `[B, …]` (the sampler's `reduction` makes one of them), or one number for all; finite
                 and not negative.
             generation: int64 `[B]`; records overwritten since are skipped instead of given the priority of their predecessor.
+            timeout: accepted as by hosted buffers; nothing here waits.
 
         Returns:
             the mask of records whose priority was set; all False if the sampler keeps no priorities.
@@ -63,6 +66,7 @@ class LateWrites(BufferParts):
         version_key: str | Key | None = None,
         version: Tensor | int | None = None,
         require_newer: bool = False,
+        timeout: float | None = None,
     ) -> ConditionalUpdateResult:
         """Patches the records that (index, generation) still names.
 
@@ -73,6 +77,7 @@ class LateWrites(BufferParts):
             version_key: a stored number per record that says how fresh it is.
             version: int or `[B]`; records whose stored version is higher are left alone.
             require_newer: leave those with an equal version alone, too.
+            timeout: accepted as by hosted buffers; nothing here waits.
 
         Raises:
             LayoutError: an entry of `patch` is not stored, or differs in dtype or row shape. Nothing was written.

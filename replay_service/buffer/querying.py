@@ -28,6 +28,7 @@ class Querying(BufferParts):
         predicate: TrajectoryPredicate | Callable[[Trajectory], Any] | None = None,
         *,
         trajectory_key: str | tuple[str, ...] | None = None,
+        timeout: float | None = None,
     ) -> list[Trajectory]:
         """The stored trajectories for which `predicate` is true: lane after lane, the oldest first, as copies.
 
@@ -39,6 +40,7 @@ class Querying(BufferParts):
             predicate: made of `traj`, and then each column it reads is read once; or any function of a `Trajectory`, which is asked of
                 one after the other, under the buffer's lock, and sees the storage's own memory. None: all.
             trajectory_key: as for `iter_trajectories`.
+            timeout: accepted as by hosted buffers; nothing here waits.
 
         Raises:
             KeyError: `predicate` or `trajectory_key` names an entry that is not stored, or nothing marks trajectories.

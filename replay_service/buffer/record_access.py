@@ -45,14 +45,17 @@ class RecordAccess(Transforming):
                 self._storage.set(index, data, set_cursor=False)
             self.mark_update(index)
 
-    def read_all_in_order(self, end: int | None = None) -> Any:
-        """The leading `end` slots (all for None) in storage order, as `rb[:]` gives them."""
+    def read_all_in_order(self, end: int | None = None, *, timeout: float | None = None) -> Any:
+        """The leading `end` slots (all for None) in storage order, as `rb[:]` gives them; nothing here waits for `timeout`."""
         with self.lock:
             data = self._storage.get(slice(len(first_slots(self._storage, end))))
         return self._transforms.forward(swapped(self._collated(data), self._dim_extend))
 
-    def write_all(self, data: Any, end: int | None = None) -> None:
-        """Overwrites the leading `end` slots (all for None); entries that are not stored yet become new columns."""
+    def write_all(self, data: Any, end: int | None = None, *, timeout: float | None = None) -> None:
+        """Overwrites the leading `end` slots (all for None); entries that are not stored yet become new columns.
+
+        Nothing here waits for `timeout`.
+        """
         data = swapped(self._inverted(data), self._dim_extend)
         with self.lock:
             self.mark_update(write_first(self._storage, data, end))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
-from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -16,14 +15,16 @@ from replay_service.buffer.assembly import batch_size_of, make_sample_unit, make
 from replay_service.buffer.backends import DIRECT, hosted
 from replay_service.buffer.consumption import consuming_sampler, require_consumable, write_into_freed
 from replay_service.buffer.late_writes import LateWrites
-from replay_service.buffer.local_service import LocalService, finished
+from replay_service.buffer.local_service import finished
+from replay_service.buffer.pick import Pick
+from replay_service.buffer.pinning import pinned, require_cuda
+from replay_service.buffer.prefetching import Prefetching
 from replay_service.buffer.priorities import checked_priorities
 from replay_service.buffer.querying import Querying
 from replay_service.buffer.record_access import RecordAccess
-from replay_service.buffer.state import BufferState
 from replay_service.buffer.storages.base import Batch
 from replay_service.buffer.time_axis import swapped
-from replay_service.buffer.transforming import Transforming, realign_info
+from replay_service.buffer.transforming import realign_info
 from replay_service.buffer.writers.base import Writer
 from replay_service.info import merge_info
 from replay_service.payload import payload_bytes, views
@@ -32,15 +33,7 @@ from replay_service.structure import Leaf, build
 __all__ = ["Pick", "ReplayBuffer"]
 
 
-@dataclass(slots=True)
-class Pick:
-    """A draw before its records are read: flat record numbers int64 `[n]`, and what the sampler says of them."""
-
-    records: Tensor
-    info: dict[str, Any]
-
-
-class ReplayBuffer(RecordAccess, LateWrites, Querying, BufferState, Transforming, LocalService):
+class ReplayBuffer(RecordAccess, LateWrites, Querying, Prefetching):
     """A composable replay buffer.
 
     Every call is atomic: it happens under one lock, and a call that fails changes nothing.
@@ -52,7 +45,7 @@ class ReplayBuffer(RecordAccess, LateWrites, Querying, BufferState, Transforming
         writer: which slot a new record goes to. None: `RoundRobinWriter()`.
         collate_fn: makes a batch of what the storage gave; None stacks what can be stacked.
         pin_memory: samples lie in page-locked memory (needs CUDA).
-        prefetch: batches drawn ahead by as many threads.
+        prefetch: batches drawn ahead by as many threads; see `Prefetching`.
         transform, transform_factory: what records go through on their way in and out (`append_transform`), one or a list; or what makes it.
         batch_size: default size of a sample.
         dim_extend: the dimension of a batch that is time; None: 0, or with lanes the last that names records (`storage.ndim - 1`).
@@ -66,7 +59,8 @@ class ReplayBuffer(RecordAccess, LateWrites, Querying, BufferState, Transforming
 
     Raises:
         TypeError: a part is not what it should be.
-        ValueError: a number is out of range.
+        ValueError: a number is out of range, or parts that do not go together.
+        RuntimeError: `pin_memory` without CUDA.
     """
 
     merges_info = False
@@ -119,18 +113,21 @@ class ReplayBuffer(RecordAccess, LateWrites, Querying, BufferState, Transforming
         self._sample_unit = make_sample_unit(sample_unit)
         self._tell_stored(self._sample_unit)
         self._arena = Arena()
+        self._pins = require_cuda(pin_memory)
+        self._begin_prefetch(prefetch)
         if shared:
             self.share()
 
     # -- writing ----------------------------------------------------------------------------------------------------
 
-    def extend(self, data: Any, *, update_priority: bool | None = None) -> Tensor:
+    def extend(self, data: Any, *, update_priority: bool | None = None, timeout: float | None = None) -> Tensor:
         """Appends a batch, all of it or nothing.
 
         Args:
             data: records with a leading dimension `[B, …]`; dtypes and row shapes as stored.
             update_priority: False keeps new records from taking the priority that their data carries (prioritized buffers of
                 TensorDicts).
+            timeout: accepted as by hosted buffers; nothing here waits.
 
         Returns:
             the slot of every record, int64 `[B]`; of more records than capacity, the last ones stay. With lanes, coordinates
@@ -151,8 +148,8 @@ class ReplayBuffer(RecordAccess, LateWrites, Querying, BufferState, Transforming
         """As `extend`, as a future: here it ran already, and `result()` gives or raises what came of it."""
         return finished(self.extend, data)
 
-    def add(self, data: Any) -> int | Tensor:
-        """Appends one record (no leading dimension) and returns its slot.
+    def add(self, data: Any, *, timeout: float | None = None) -> int | Tensor:
+        """Appends one record (no leading dimension) and returns its slot; `timeout` as for `extend`.
 
         Raises:
             LayoutError: as `extend`.
@@ -171,12 +168,13 @@ class ReplayBuffer(RecordAccess, LateWrites, Querying, BufferState, Transforming
 
     # -- sampling ---------------------------------------------------------------------------------------------------
 
-    def sample(self, batch_size: int | None = None, return_info: bool = False) -> Any:
+    def sample(self, batch_size: int | None = None, return_info: bool = False, *, timeout: float | None = None) -> Any:
         """Draws a batch.
 
         Args:
             batch_size: size of this draw; None takes the buffer's.
             return_info: return `(data, info)`; info has `index` and what the sampler says (`priority_weight`, `index_generation`…).
+            timeout: seconds to wait for a batch that is drawn ahead; nothing else here waits.
 
         Returns:
             the records `[batch_size, …]`: writable, the caller's own.
@@ -184,12 +182,10 @@ class ReplayBuffer(RecordAccess, LateWrites, Querying, BufferState, Transforming
         Raises:
             EmptyBufferError: there is nothing to draw.
             ValueError, TypeError: `batch_size` is missing, not an integer or not positive.
+            ReplayTimeoutError: `timeout` passed; the batch comes with a later call.
         """
-        with self.lock:
-            pick = self.pick(batch_size)
-            data = self._read(pick.records)
-        data = self.finish(data, pick.info)
-        return (data, pick.info) if return_info else data
+        data, info = self._sampled(batch_size, timeout)
+        return (data, info) if return_info else data
 
     def submit_sample(self, batch_size: int | None = None) -> Future[Any]:
         """As `sample`, as a future: here it was drawn already."""
@@ -203,11 +199,7 @@ class ReplayBuffer(RecordAccess, LateWrites, Querying, BufferState, Transforming
             records, info = self._sample_unit.expand(records, info, self._storage)
         coordinates = self._storage.coordinates(records)
         full: dict[str, Any] = {"index": coordinates[0] if len(coordinates) == 1 else coordinates, **info}
-        if self._writer.tracks_generations:
-            full["index_generation"] = self._writer.generations_of(coordinates[0])
-            if "anchor_index" in info:
-                anchors = info["anchor_index"]
-                full["anchor_generation"] = self._writer.generations_of(anchors if anchors.ndim == 1 else anchors[:, 0])
+        self._stamp(records, full)
         return Pick(records, full)
 
     def dense_leaves(self) -> tuple[Leaf, ...] | None:
@@ -233,7 +225,7 @@ class ReplayBuffer(RecordAccess, LateWrites, Querying, BufferState, Transforming
             data = self._transforms.forward(data)
             if merges:
                 realign_info(data, info, rows)
-        return data
+        return pinned(data) if self._pins else data
 
     def can_sample(self, batch_size: int | None = None) -> bool:
         """Whether `sample` would find something to draw."""
@@ -242,13 +234,13 @@ class ReplayBuffer(RecordAccess, LateWrites, Querying, BufferState, Transforming
 
     def next(self) -> Any:
         """The next sample, or None if an epoch is over."""
-        return None if self._sampler.ran_out else self.sample()
+        return None if self._epoch_is_over else self.sample()
 
     def __iter__(self) -> Iterator[Any]:
         """Samples until the sampler's epoch is over (for ever, with samplers that have none)."""
         while True:
             yield self.sample()
-            if self._sampler.ran_out:
+            if self._epoch_is_over:
                 return
 
     def __repr__(self) -> str:
@@ -295,6 +287,14 @@ class ReplayBuffer(RecordAccess, LateWrites, Querying, BufferState, Transforming
             records = records[-capacity:]
         self.tell_written(records)
         return records
+
+    def _stamp(self, records: Tensor, info: dict[str, Any]) -> None:
+        """Adds the stamps of the slots of records to what is said of them."""
+        if self._writer.tracks_generations:
+            info["index_generation"] = self._writer.generations_of(self._storage.coordinates(records)[0])
+            if "anchor_index" in info:
+                anchors = info["anchor_index"]
+                info["anchor_generation"] = self._writer.generations_of(anchors if anchors.ndim == 1 else anchors[:, 0])
 
     def _sample_size(self, batch_size: int | None) -> int:
         if batch_size is not None:

@@ -42,7 +42,7 @@ class BufferState(BufferParts):
             if self._storage.generator is not None and state_dict.get("generator") is not None:
                 self._storage.generator.set_state(state_dict["generator"])
 
-    def stats(self) -> dict[str, Any]:
+    def stats(self, timeout: float | None = None) -> dict[str, Any]:
         """A snapshot: size, write_count, prefetch_queue_size, initialized, capacity, utilization. Waits for no other call."""
         size, capacity = len(self), self._storage.max_size
         return {

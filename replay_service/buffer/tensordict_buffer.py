@@ -46,15 +46,23 @@ class TensorDictReplayBuffer(ReplayBuffer):
         """The entry that holds priorities."""
         return self._priority_key
 
-    def sample(self, batch_size: int | None = None, return_info: bool = False, include_info: bool | None = None) -> Any:
+    def sample(
+        self,
+        batch_size: int | None = None,
+        return_info: bool = False,
+        include_info: bool | None = None,
+        *,
+        timeout: float | None = None,
+    ) -> Any:
         """Draws a batch; as `ReplayBuffer.sample`.
 
         Args:
             batch_size: size of this draw; None takes the buffer's.
             return_info: return `(data, info)`.
             include_info: False leaves `index` and the like out of the data.
+            timeout: seconds to wait for a batch that is drawn ahead.
         """
-        data = super().sample(batch_size, return_info)
+        data = super().sample(batch_size, return_info, timeout=timeout)
         if include_info is False:
             batch = data[0] if return_info else data
             for name in SERVICE_KEYS:
