@@ -27,7 +27,9 @@ from replay_service.buffer.schedules import (
     StepScheduler,
 )
 from replay_service.buffer.storages.base import Storage
+from replay_service.buffer.storages.compressed_list import CompressedListStorage
 from replay_service.buffer.storages.lazy_memmap import LazyMemmapStorage
+from replay_service.buffer.storages.lazy_stack import LazyStackStorage
 from replay_service.buffer.storages.lazy_tensor import LazyTensorStorage
 from replay_service.buffer.storages.list import ListStorage
 from replay_service.buffer.storages.tensor import TensorStorage
@@ -51,12 +53,14 @@ from replay_service.records import ConditionalUpdateResult, UpdateResult
 
 __all__ = [
     "ClosedError",
+    "CompressedListStorage",
     "ConditionalUpdateResult",
     "ConsumingSampler",
     "EmptyBufferError",
     "LambdaScheduler",
     "LayoutError",
     "LazyMemmapStorage",
+    "LazyStackStorage",
     "LazyTensorStorage",
     "LinearScheduler",
     "ListStorage",

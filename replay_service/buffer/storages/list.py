@@ -76,7 +76,7 @@ class ListStorage(Storage):
             if not 0 <= slot < self.max_size or slot > end:
                 raise IndexError(f"cursor ({slot}) must name a filled slot or the next free one ({end})")
             end = max(end, slot + 1)
-        for slot, record in zip(slots, records, strict=True):
+        for slot, record in zip(slots, self._kept(records), strict=True):
             if slot == len(self._records):
                 self._records.append(record)
             else:
@@ -105,8 +105,9 @@ class ListStorage(Storage):
         """Takes the records over, by copy.
 
         Raises:
-            LayoutError: more records than this storage can hold.
+            LayoutError: more records than this storage can hold, or records in another form than it keeps them in.
         """
+        self._require_form(state_dict)
         records = state_dict["records"]
         if len(records) > self.max_size:
             raise LayoutError(f"max_size ({self.max_size}) must hold the saved {len(records)} records")
@@ -123,9 +124,17 @@ class ListStorage(Storage):
             record = record.to(self.device)
         return record
 
+    def _kept(self, records: Sequence[Any]) -> Sequence[Any]:
+        """Prepared records in the form they are kept in; made of all of them before the first one is written."""
+        return records
+
     def _given_out(self, record: Any) -> Any:
         """The form a reader gets: a copy, so that the reader may write to it."""
         return _copied(record)
+
+    def _require_form(self, state_dict: dict[str, Any]) -> None:
+        if "form" in state_dict:
+            raise LayoutError(f"state_dict must hold records as they are; got {state_dict['form']} ones")
 
     def _slots_of(self, cursor: Index, may_grow: bool) -> list[int]:
         return as_slots(cursor, self.max_size if may_grow else len(self)).tolist()
@@ -156,7 +165,12 @@ def _copied(record: Any) -> Any:
 
 
 def stacked(records: Sequence[Any], stack: Callable[[Any], Any] = torch.stack) -> Any:
-    """Default collation: tensors and TensorDicts of one shape are stacked, dicts and tuples of them leaf by leaf, others stay a list."""
+    """Default collation: tensors and TensorDicts of one shape are stacked, dicts and tuples of them leaf by leaf, others stay a list.
+
+    What is a batch already stays as it is.
+    """
+    if is_tensor_collection(records):
+        return records
     first = records[0] if records else None
     try:
         if isinstance(first, Tensor) or is_tensor_collection(first):
