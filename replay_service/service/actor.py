@@ -118,10 +118,11 @@ class ReplayActor:
         self._roster.gone(client_id)
 
     def administer(self, verb: str, *arguments: Any, **settings: Any) -> Any:
-        """Runs one of the owner's verbs on the buffer."""
+        """Runs one of the owner's verbs on the buffer; only a state is returned, never the buffer or a part of it."""
         if verb not in OWNER_VERBS:
             raise ValueError(f"verb ({verb!r}) must be one of {sorted(OWNER_VERBS)}")
-        return getattr(self._buffer, verb)(*arguments, **settings)
+        result = getattr(self._buffer, verb)(*arguments, **settings)
+        return result if verb == "state_dict" else None
 
     def drained(self) -> bool:
         """True; answered after every call that came before it, so that an owner can wait for them."""

@@ -10,7 +10,7 @@ from functools import partial
 from typing import Any
 
 import ray
-from ray.exceptions import GetTimeoutError, RayActorError, RayError
+from ray.exceptions import GetTimeoutError, RayError, RayTaskError
 
 from clients.handle import ReplayClient
 from replay_service.buffer.replay_buffer import ReplayBuffer
@@ -21,9 +21,11 @@ from replay_service.service.calls import OwnerCalls
 from replay_service.service.starting import (
     DEFAULT_NAMESPACE,
     DEFAULT_TIMEOUT_S,
+    STOP_TIMEOUT_S,
     actor_options,
     check_transport,
     default_threads,
+    end_actor,
     ensure_ray,
 )
 from replay_service.wire.failures import error_from
@@ -31,14 +33,13 @@ from replay_service.wire.failures import error_from
 __all__ = ["DEFAULT_NAMESPACE", "RayReplayBuffer", "attach"]
 
 START_TIMEOUT_S = 60.0
-STOP_TIMEOUT_S = 10.0
 
 
 class RayReplayBuffer(OwnerCalls):
     """A buffer in a Ray actor, seen by whoever started it.
 
     It has the calls of a local buffer, which go through a handle of its own, the settings that only an owner may change, and the end:
-    `shutdown`, also by leaving a `with` block. Handles (`client()`) can do neither.
+    `shutdown`, also by leaving a `with` block. Handles (`client()`) can do neither, and a handle is what a pickled owner becomes.
 
     Args:
         *args, **kwargs: arguments of the buffer's class; storages, samplers and writers as classes or factories, which run in the actor.
@@ -160,7 +161,7 @@ class RayReplayBuffer(OwnerCalls):
             return False
 
     def shutdown(self, timeout: float | None = None) -> None:
-        """Lets calls in flight finish (up to `timeout` seconds), then stops the actor. Idempotent."""
+        """Lets calls in flight finish (up to `timeout` seconds), then stops the actor and waits until it is gone. Idempotent."""
         if self._client is not None:
             self._client.close()
         actor, self._actor = self._actor, None
@@ -168,13 +169,17 @@ class RayReplayBuffer(OwnerCalls):
             return
         with contextlib.suppress(RayError):  # dead already, or too slow to wait for any longer
             ray.get(actor.drained.remote(), timeout=STOP_TIMEOUT_S if timeout is None else timeout)
-        _end_quietly(actor)
+        end_actor(actor)
         if self._finalizer is not None:
             self._finalizer.detach()  # type: ignore[attr-defined]
 
     def close(self) -> None:
         """As `shutdown`."""
         self.shutdown()
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        # What another process gets is a handle: it can use the buffer in the same words, but not stop it.
+        return ReplayClient, (self._address,)
 
     def __enter__(self) -> RayReplayBuffer:
         return self
@@ -250,7 +255,9 @@ class RayReplayBuffer(OwnerCalls):
             return ray.get(self._actor.administer.remote(verb, *arguments, **settings), timeout=self._address.timeout_s)
         except GetTimeoutError as error:
             raise ReplayTimeoutError(f"timeout ({self._address.timeout_s} s) must cover {verb}") from error
-        except RayActorError as error:
+        except RayTaskError as error:
+            raise (error.cause if isinstance(error.cause, Exception) else error) from error
+        except RayError as error:
             raise ServiceUnavailableError(
                 f"{self._address.name} must be alive and reachable; {_reason(error)}"
             ) from error

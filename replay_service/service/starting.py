@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import os
+import time
 import uuid
 from typing import Any
 
 import ray
 import torch
+from ray.exceptions import RayError
 
 from replay_service.errors import ServiceUnavailableError, TransportUnavailableError
 from replay_service.wire.negotiate import TRANSPORTS
@@ -15,14 +17,18 @@ from replay_service.wire.negotiate import TRANSPORTS
 __all__ = [
     "DEFAULT_NAMESPACE",
     "DEFAULT_TIMEOUT_S",
+    "STOP_TIMEOUT_S",
     "actor_options",
     "check_transport",
     "default_threads",
+    "end_actor",
     "ensure_ray",
 ]
 
 DEFAULT_NAMESPACE = "replay-service"
 DEFAULT_TIMEOUT_S = 30.0
+STOP_TIMEOUT_S = 10.0
+POLL_EVERY_S = 0.01
 BACKENDS = ("gloo", "nccl")
 
 
@@ -46,6 +52,18 @@ def ensure_ray(config: dict[str, Any] | None = None) -> None:
         ray.init(**settings)
     except (ConnectionError, RuntimeError, TimeoutError) as error:
         raise ServiceUnavailableError(f"Ray must be reachable; {error}") from error
+
+
+def end_actor(actor: Any) -> None:
+    """Kills an actor and waits until it is gone, and its name free again; Ray itself kills in the background."""
+    ray.kill(actor)
+    deadline = time.monotonic() + STOP_TIMEOUT_S
+    while time.monotonic() < deadline:
+        try:
+            ray.get(actor.drained.remote(), timeout=STOP_TIMEOUT_S)
+        except RayError:
+            return
+        time.sleep(POLL_EVERY_S)
 
 
 def actor_options(
