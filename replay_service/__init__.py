@@ -7,6 +7,7 @@ from typing import Any
 
 from replay_service.buffer.prioritized_buffer import PrioritizedReplayBuffer
 from replay_service.buffer.query import TrajectoryPredicate, traj
+from replay_service.buffer.remote_buffer import RemoteTensorDictReplayBuffer
 from replay_service.buffer.replay_buffer import ReplayBuffer
 from replay_service.buffer.samplers.base import Sampler
 from replay_service.buffer.samplers.consuming import ConsumingSampler
@@ -72,6 +73,7 @@ __all__ = [
     "PromptGroupSampler",
     "RandomSampler",
     "RayReplayBuffer",
+    "RemoteTensorDictReplayBuffer",
     "ReplayBuffer",
     "ReplayError",
     "ReplayTimeoutError",
