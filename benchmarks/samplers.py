@@ -3,6 +3,7 @@
     python -m benchmarks.samplers [--seconds 2] [--json FILE] [--peer PYTHON --script prioritized_local.py]
 
 A batch is drawn from 10,000 and from 1,000,000 records of five small columns: gathered, with weights, and its priorities set anew.
+Slices are drawn from as many steps (`benchmarks.slices`).
 With `--peer`, the script of other libraries is run by the interpreter that has them, three times in turn with ours.
 """
 
@@ -18,6 +19,7 @@ import torch
 from tensordict import TensorDict
 
 from benchmarks.clock import in_turn, report
+from benchmarks.slices import flatness
 from replay_service import LazyTensorStorage, TensorDictPrioritizedReplayBuffer
 
 __all__ = ["main"]
@@ -40,6 +42,7 @@ def main(arguments: list[str] | None = None) -> None:
     report("Draws by priority, 256 of 5 columns", rows, options.json)
     largest = rows[-1]["sample + update us"]
     print(f"{SIZES[-1]:,} records cost {largest / rows[0]['sample + update us']:.2f} times what {SIZES[0]:,} do")
+    flatness(options.seconds)
     if options.peer:
         report(
             f"Beside the peer at {SIZES[-1]:,} records (medians of 3, runs in turn)",

@@ -100,16 +100,20 @@ class StreamingSliceSampler(EpisodeSampler):
 
     def _fresh(self, index: EpisodeIndex, count: int, length: int) -> Slices:
         """The next windows that are stored still, `count` at most."""
-        starts: list[tuple[int, int, int, int]] = []
-        while self._waiting and len(starts) < count:
-            first, lane = self._waiting.popleft()
-            if first < self._keeper.oldest:
-                continue
-            start, stop = self._keeper.slots_at(np.array([first, first + length - 1]), np.array([lane, lane]))
+        found: list[Ints] = []
+        missing = count
+        while self._waiting and missing > 0:
+            turn = [self._waiting.popleft() for _ in range(min(missing, len(self._waiting)))]
+            first, lane = np.array(turn).T
+            is_stored = first >= self._keeper.oldest
+            first, lane = first[is_stored], lane[is_stored]
+            start = self._keeper.slots_at(first, lane)
             bounds = index.bounds_of(start, lane)
-            if bounds.length - bounds.position >= length:
-                starts.append((int(start), int(stop), length, lane))
-        return Slices(*np.array(starts, np.int64).reshape(-1, 4).T)
+            is_whole = bounds.length - bounds.position >= length
+            found.append(np.stack([start, lane], 1)[is_whole])
+            missing -= len(found[-1])
+        start, lane = (np.concatenate(found) if found else np.empty((0, 2), np.int64)).T
+        return Slices(start, (start + length - 1) % index.capacity, np.full(start.size, length), lane)
 
     def empty(self) -> None:
         """Forgets all records, and the windows that wait."""
