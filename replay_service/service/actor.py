@@ -90,7 +90,7 @@ class ReplayActor:
         return {
             "batch_size": self._buffer.batch_size,
             "merges_info": self._buffer.merges_info,
-            "columnar": self._buffer.takes_rows(),
+            "columnar": self._buffer.storage.columnar,
             "priority_key": getattr(self._buffer, "priority_key", "td_error"),
             "transport": self._transport,
             "backends": [] if self._transport == "ray" else ["gloo"],

@@ -193,7 +193,8 @@ class Dispatch:
         if leaves is not None and spec is not None:
             return replies.Gather(request.verb, self.buffer, size or None, with_info)
         data, info = self.buffer.sample(size or None, return_info=True)
-        return replies.sampled(request.verb, data, info if with_info else {}, self.buffer.merges_info)
+        # What is merged travels as part of the data.
+        return replies.sampled(request.verb, data, info if wants_info else {}, self.buffer.merges_info)
 
     # -- priorities and late writes ---------------------------------------------------------------------------------
 
