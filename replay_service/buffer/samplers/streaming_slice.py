@@ -85,18 +85,19 @@ class StreamingSliceSampler(EpisodeSampler):
 
     def _divide(self, index: EpisodeIndex, lane: int, length: int) -> None:
         """Lets all whole windows that were written to a lane since the last time wait for their turn."""
-        lanes = np.array([lane])
-        begin = max(self._begins.get(lane, self._keeper.oldest), self._keeper.oldest)
-        while begin < self._keeper.end:
-            bounds = index.bounds_of(self._keeper.slots_at(np.array([begin]), lanes), lanes)
-            end = begin + int(bounds.length[0] - bounds.position[0])
-            windows = range(begin, end - length + 1, length)
-            self._waiting.extend((first, lane) for first in windows)
-            begin += length * len(windows)
-            if end == self._keeper.end:
-                break  # the episode may go on, and with it the window that began
-            begin = end
-        self._begins[lane] = begin
+        begin, end = max(self._begins.get(lane, 0), self._keeper.oldest), self._keeper.end
+        if begin >= end:
+            return
+        positions, lanes = np.arange(begin, end), np.full(end - begin, lane)
+        is_head = index.bounds_of(self._keeper.slots_at(positions, lanes), lanes).position == 0
+        is_head[0] = True  # of a window that began before
+        firsts = positions[is_head]
+        counts = (np.append(firsts[1:], end) - firsts) // length
+        number_in_episode = np.arange(counts.sum()) - np.repeat(np.cumsum(counts) - counts, counts)
+        windows = np.repeat(firsts, counts) + length * number_in_episode
+        self._waiting.extend((first, lane) for first in windows.tolist())
+        # The last episode may go on, and with it the window that began in it.
+        self._begins[lane] = int(firsts[-1] + length * counts[-1])
 
     def _fresh(self, index: EpisodeIndex, count: int, length: int) -> Slices:
         """The next windows that are stored still, `count` at most."""
