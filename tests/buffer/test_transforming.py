@@ -15,12 +15,13 @@ from replay_service import (
     LazyTensorStorage,
     ListStorage,
     ReplayBuffer,
+    Sequence,
     SliceSampler,
     TensorDictPrioritizedReplayBuffer,
     TensorDictReplayBuffer,
 )
 from replay_service.buffer.transforming import TransformChain
-from replay_service.transforms import Compose, RenameKeys, RewardScaling, SelectKeys
+from replay_service.transforms import BurnIn, Compose, MultiStep, RenameKeys, RewardScaling, SelectKeys
 from tests.rows import stamped_rows
 from tests.transforms.episode_steps import episodes
 
@@ -200,6 +201,39 @@ def test_what_a_transform_left_out_of_the_info_comes_back_if_it_still_fits() -> 
     sample, info = rb.sample(return_info=True)
     assert set(sample.keys()) == {"action"}
     assert not {"index", "priority_weight"} & set(info)
+
+
+def test_windows_of_a_sample_unit_are_neighbours_of_their_own() -> None:
+    rb = TensorDictReplayBuffer(
+        storage=LazyTensorStorage(40), batch_size=8, sample_unit=Sequence(4, burn_in=2),
+        transform=[MultiStep(3, 0.5), BurnIn([], 2, slice_len=6)], generator=torch.Generator().manual_seed(0),
+    )  # fmt: skip
+    rb.extend(episodes(9, 9, 9))
+    sample, info = rb.sample(return_info=True)
+    assert sample.batch_size == (32,)
+    assert torch.equal(info["validity_mask"], sample["validity_mask"])
+    assert sample["learning_mask"].all()
+    observation = sample["observation"][:, 0]
+    for row in range(32):
+        window = slice(row, row - row % 4 + 4)
+        real = int(sample["validity_mask"][window].sum())
+        if sample["validity_mask"][row]:
+            ahead = min(3, real, int(9 - observation[row] % 100))
+            assert sample["steps_to_next_obs"][row] == ahead
+            assert sample["next", "observation"][row, 0] == observation[row] + ahead
+
+
+def test_coordinates_of_lanes_follow_transforms() -> None:
+    rb = TensorDictReplayBuffer(
+        storage=LazyTensorStorage(60, ndim=2), batch_size=20, sampler=SliceSampler(slice_len=5, end_key=("next", "done")),
+        transform=BurnIn([], 2, slice_len=5),
+    )  # fmt: skip
+    rb.extend(torch.stack([episodes(20), episodes(8, 12)]))  # type: ignore[call-overload]
+    sample, info = rb.sample(return_info=True)
+    assert [part.shape for part in info["index"]] == [(12,), (12,)]
+    assert torch.equal(torch.stack(info["index"], 1), sample["index"])
+    stored = rb.storage.get(info["index"])
+    assert torch.equal(stored["observation"], sample["observation"])
 
 
 def test_a_plain_buffers_transforms_see_the_data_alone() -> None:
