@@ -42,6 +42,8 @@ __all__ = ["Dispatch"]
 
 Extra = Callable[[], dict[str, Any]]
 
+MOST_SAMPLED = 1 << 24
+
 
 class Dispatch:
     """Serves one buffer.
@@ -187,6 +189,8 @@ class Dispatch:
 
     def _sample(self, request: Message) -> Message | replies.Gather:
         size = request.argument(0)
+        if size > MOST_SAMPLED:  # before anything is drawn: one client must not exhaust the memory of all
+            raise ValueError(f"batch_size ({size}) must be at most {MOST_SAMPLED} through a handle")
         wants_info = bool(request.argument(1))
         with_info = wants_info or self.buffer.merges_info
         leaves, spec = self.buffer.dense_leaves(), self.buffer.storage.spec()
