@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Generic, TypeVar
 
+from clients.joining import positive_seconds
 from replay_service.wire.channel import Pending
 from replay_service.wire.conversation import checked
 from replay_service.wire.message import Message
@@ -28,11 +29,13 @@ class Future(Generic[Value]):
         """The result; waits up to `timeout` seconds (None: the service's default).
 
         Raises:
+            ValueError: `timeout` is not a positive number.
             ReplayTimeoutError: not answered in time; asking again is allowed.
             ServiceUnavailableError: the service is dead or unreachable.
         """
+        timeout_s = positive_seconds(timeout, self._timeout_s)
         if not self._decoded:
-            reply = checked(self._pending.result(self._timeout_s if timeout is None else timeout))
+            reply = checked(self._pending.result(timeout_s))
             self._value = self._decode(reply)
             self._decoded = True
         return self._value  # type: ignore[no-any-return]
