@@ -39,6 +39,8 @@ from replay_service.buffer.tensordict_prioritized_buffer import TensorDictPriori
 from replay_service.buffer.trajectories import Trajectory, filter_trajectories, iter_trajectories
 from replay_service.buffer.units import SampleUnit, Sequence, Transition
 from replay_service.buffer.writers.base import Writer
+from replay_service.buffer.writers.immutable import ImmutableDatasetWriter
+from replay_service.buffer.writers.max_value import TensorDictMaxValueWriter
 from replay_service.buffer.writers.round_robin import RoundRobinWriter, TensorDictRoundRobinWriter
 from replay_service.errors import (
     ClosedError,
@@ -58,6 +60,7 @@ __all__ = [
     "ConditionalUpdateResult",
     "ConsumingSampler",
     "EmptyBufferError",
+    "ImmutableDatasetWriter",
     "LambdaScheduler",
     "LayoutError",
     "LazyMemmapStorage",
@@ -90,6 +93,7 @@ __all__ = [
     "StepScheduler",
     "Storage",
     "StreamingSliceSampler",
+    "TensorDictMaxValueWriter",
     "TensorDictPrioritizedReplayBuffer",
     "TensorDictReplayBuffer",
     "TensorDictRoundRobinWriter",

@@ -64,6 +64,11 @@ class Rows:
         tensors = [tensor[part] for tensor in self.tensors]
         return Rows(self.keys, tensors, self.spec, len(range(*part.indices(self.count))), self.checked)
 
+    def take(self, rows: Tensor) -> Rows:
+        """The rows `rows` int64 `[n]`, as copies."""
+        tensors = [tensor[rows.to(tensor.device)] for tensor in self.tensors]
+        return Rows(self.keys, tensors, self.spec, rows.numel(), self.checked)
+
     def get(self, key: str | Key) -> Tensor:
         """The leaf named `key`; `KeyError` lists what exists."""
         wanted = (key,) if isinstance(key, str) else tuple(key)

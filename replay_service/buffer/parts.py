@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from replay_service.buffer.assembly import make_sampler, make_storage, make_writer
+from replay_service.buffer.compatibility import require_compatible
 from replay_service.buffer.consumption import require_consumable
 from replay_service.buffer.samplers.base import Sampler
 from replay_service.buffer.sharing import SharedLock
@@ -97,9 +98,11 @@ class BufferParts:
 
         Raises:
             RuntimeError: the buffer is shared with other processes.
+            ValueError, TypeError: the parts do not go together. Nothing was exchanged.
         """
         self._require_own("set_storage")
         made, previous = make_storage(storage), self._storage
+        require_compatible(self._writer, made)
         require_consumable(self._sampler, made, self._writer)
         with previous.lock, made.lock:
             previous.detach(self)
@@ -115,9 +118,11 @@ class BufferParts:
 
         Raises:
             RuntimeError: the buffer is shared with other processes.
+            ValueError, TypeError: the parts do not go together. Nothing was exchanged.
         """
         self._require_own("set_writer")
         made = make_writer(writer)
+        require_compatible(made, self._storage, self._sampler, self._sample_unit)
         require_consumable(self._sampler, self._storage, made)
         with self.lock:
             previous, self._writer = self._writer, made
@@ -127,6 +132,7 @@ class BufferParts:
     def set_sampler(self, sampler: Sampler) -> Sampler:
         """Exchanges the sampler; the new one is told of all records. Returns the previous one."""
         made = make_sampler(sampler)
+        require_compatible(self._writer, self._storage, made)
         require_consumable(made, self._storage, self._writer, shared=self._shared)
         with self.lock:
             previous, self._sampler = self._sampler, made
@@ -197,7 +203,8 @@ class BufferParts:
             self._sample_unit.extend(records)
 
     def tell_changed(self, records: Tensor) -> None:
-        """Tells them of records that were changed in place."""
+        """Tells them of records that were changed in place, and the writer, too."""
+        self._writer.mark_update(records)
         self._sampler.mark_update(records, storage=self._storage)
         if self._sample_unit is not None:
             self._sample_unit.mark_update(records, storage=self._storage)

@@ -13,6 +13,7 @@ from torch import Tensor
 from replay_service.arena import Arena
 from replay_service.buffer.assembly import batch_size_of, make_sample_unit, make_storage, make_writer
 from replay_service.buffer.backends import DIRECT, hosted
+from replay_service.buffer.compatibility import require_compatible
 from replay_service.buffer.consumption import consuming_sampler, require_consumable, write_into_freed
 from replay_service.buffer.late_writes import LateWrites
 from replay_service.buffer.local_service import finished
@@ -111,6 +112,7 @@ class ReplayBuffer(RecordAccess, LateWrites, Querying, Prefetching):
         self._collate_fn = collate_fn
         self._take_transforms(transform, transform_factory)
         self._sample_unit = make_sample_unit(sample_unit)
+        require_compatible(self._writer, self._storage, self._sampler, self._sample_unit)
         self._tell_stored(self._sample_unit)
         self._arena = Arena()
         self._pins = require_cuda(pin_memory)
@@ -131,7 +133,7 @@ class ReplayBuffer(RecordAccess, LateWrites, Querying, Prefetching):
 
         Returns:
             the slot of every record, int64 `[B]`; of more records than capacity, the last ones stay. With lanes, coordinates
-            `[B, ndim]`.
+            `[B, ndim]`. A writer that keeps the best records gives -1 for those that it rejects.
 
         Raises:
             LayoutError: a key is missing or extra, a dtype or row shape differs, or leaves disagree in their number of rows.
@@ -160,8 +162,13 @@ class ReplayBuffer(RecordAccess, LateWrites, Querying, Prefetching):
         return int(index[0]) if self._storage.ndim == 1 else index
 
     def empty(self, empty_write_count: bool = True) -> None:
-        """Forgets all records; stamps given out so far become stale."""
+        """Forgets all records; stamps given out so far become stale.
+
+        Raises:
+            RuntimeError: the writer is that of a fixed data set.
+        """
         with self.lock:
+            self._writer.require_writable()
             self._storage.empty()
             self.tell_emptied()
             self._writer.empty(empty_write_count)
@@ -268,9 +275,14 @@ class ReplayBuffer(RecordAccess, LateWrites, Querying, Prefetching):
             if carried is not None:
                 values = checked_priorities(carried, len(batch), sampler.reduction)
         index = write_into_freed(sampler, self._writer, batch) if sampler.consumes else self._writer.extend(batch)
-        records = self._announce(index)
-        if values is not None:
-            sampler.update_priority(records, values[values.numel() - records.numel() :], storage=self._storage)
+        stayed = index
+        if self._writer.refuses_records:
+            kept = index >= 0
+            stayed, values = index[kept], None if values is None else values[kept]
+        if stayed.numel():
+            records = self._announce(stayed)
+            if values is not None:
+                sampler.update_priority(records, values[values.numel() - records.numel() :], storage=self._storage)
         return index
 
     def _announce(self, index: Tensor) -> Tensor:

@@ -29,6 +29,9 @@ class SampleUnit(ABC):
     The buffer calls a unit under its lock, and tells it of writes as it tells a sampler.
     """
 
+    needs_order: bool = False
+    """Whether neighbouring slots must hold steps that came one after the other."""
+
     @abstractmethod
     def expand(self, index: Tensor, info: dict[str, Any], storage: Storage) -> tuple[Tensor, dict[str, Any]]:
         """Records int64 `[n]` and their info from anchors `index` int64 `[B]` (flat record numbers) and what a sampler says of them.
@@ -82,6 +85,8 @@ class Sequence(SampleUnit):
         TypeError: a number is no integer.
         ValueError: a number is out of range, or there is no such `episode_boundary`.
     """
+
+    needs_order = True
 
     def __init__(
         self,

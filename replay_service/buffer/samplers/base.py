@@ -7,6 +7,7 @@ from abc import ABC, abstractmethod
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -28,6 +29,9 @@ class Sampler(ABC):
 
     reduction: str = "max"
     """What is made of several priorities of one record: `"max"`, `"min"`, `"mean"` or `"median"`."""
+
+    needs_order: bool = False
+    """Whether neighbouring slots must hold steps that came one after the other."""
 
     consumes: bool = False
     """Whether records are used up by draws, so that `remaining` and `freed` say more than the storage does."""
@@ -84,6 +88,11 @@ class Sampler(ABC):
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:  # noqa: B027
         """Takes a state over, by copy."""
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        # Arrays that come out of shared memory, as from Ray, cannot be written to.
+        writable = {name: np.require(a, requirements="W") for name, a in state.items() if isinstance(a, np.ndarray)}
+        self.__dict__.update({**state, **writable})
 
     def dumps(self, path: str | Path) -> None:
         """Writes the state as `sampler.json` into the folder `path`."""

@@ -116,6 +116,8 @@ class EpisodeSampler(Sampler):
         ValueError: `pad_output` with `strict_length`: there would be nothing to pad.
     """
 
+    needs_order = True
+
     def __init__(
         self,
         size: SliceSize,

@@ -29,6 +29,9 @@ class Batch(Protocol):
 
     def __getitem__(self, part: slice, /) -> Any: ...
 
+    def take(self, rows: Tensor, /) -> Any:
+        """The records `rows` int64 `[n]`, as such a batch."""
+
 
 class WriteListener(Protocol):
     """Somebody who wants to know of records that were changed in place."""

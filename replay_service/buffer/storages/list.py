@@ -40,7 +40,7 @@ class ListStorage(Storage):
     def __len__(self) -> int:
         return len(self._records)
 
-    def prepare(self, data: Any) -> list[Any]:
+    def prepare(self, data: Any) -> PreparedList:
         """The records of a batch, one by one: a sequence as it is, a tensor or TensorDict split along its first dimension."""
         if isinstance(data, PreparedList):
             return data
@@ -57,7 +57,7 @@ class ListStorage(Storage):
                 raise LayoutError(f"data must be a sequence of records; got {type(data).__name__}") from None
         return PreparedList(self._taken_in(record) for record in records)
 
-    def prepare_one(self, data: Any) -> list[Any]:
+    def prepare_one(self, data: Any) -> PreparedList:
         """One record as a batch of one."""
         return PreparedList([self._taken_in(data)])
 
@@ -146,6 +146,10 @@ class PreparedList(list[Any]):
     def __getitem__(self, part: Any) -> Any:
         taken = super().__getitem__(part)
         return PreparedList(taken) if isinstance(part, slice) else taken
+
+    def take(self, rows: Tensor) -> PreparedList:
+        """The records `rows` int64 `[n]`."""
+        return PreparedList(self[row] for row in rows.tolist())
 
 
 def _copied(record: Any) -> Any:

@@ -24,6 +24,12 @@ class Writer(ABC):
     directly with raw data it lets the storage validate them first, so that a refused batch changes nothing.
     """
 
+    refuses_records: bool = False
+    """Whether records may get no slot: `extend` then gives -1 for them."""
+
+    keeps_order: bool = True
+    """Whether neighbouring slots hold records that were written one after the other."""
+
     def __init__(self, compilable: bool = False) -> None:
         self._storage: Storage | None = None
         self._write_count = 0
@@ -39,8 +45,15 @@ class Writer(ABC):
             raise ReplayError(f"{type(self).__name__} must be registered with a storage first (register_storage)")
         return self._storage
 
+    def check_storage(self, storage: Storage) -> None:  # noqa: B027 - most writers write to any
+        """Raises ValueError if this writer cannot write to such a storage."""
+
+    def require_writable(self) -> None:  # noqa: B027
+        """Raises RuntimeError if records may be neither added nor forgotten."""
+
     def register_storage(self, storage: Storage) -> None:
         """Makes `storage` the one this writer writes to."""
+        self.check_storage(storage)
         self._storage = storage
 
     @property
@@ -64,6 +77,9 @@ class Writer(ABC):
     @abstractmethod
     def extend(self, data: Any) -> Tensor:
         """Writes a batch and returns the slot of every record, int64 `[B]` (with lanes: coordinates `[B * lanes, ndim]`)."""
+
+    def mark_update(self, records: Tensor) -> None:  # noqa: B027 - where slots do not depend on what is in them
+        """Is told of records that were changed in place, flat numbers int64 `[n]`."""
 
     def empty(self, empty_write_count: bool = True) -> None:
         """Starts over at the first slot; the storage is emptied by the buffer."""
