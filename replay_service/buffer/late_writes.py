@@ -48,14 +48,15 @@ class LateWrites(BufferParts):
                 records, live = live_records(self._storage, index, generation)
             else:
                 records = self._storage.flat_slots(index)
-            if sampler.keeps_priorities and (live is None or bool(live.all())):
-                sampler.update_priority(records, priority, storage=self._storage)  # checks them itself
-            else:
-                values = checked_priorities(priority, records.numel(), sampler.reduction)
-                if not sampler.keeps_priorities:
-                    return UpdateResult(torch.zeros(records.numel(), dtype=torch.bool))
-                sampler.update_priority(records[live], values[live], storage=self._storage)
-        return UpdateResult(torch.ones(records.numel(), dtype=torch.bool) if live is None else live)
+            # Checked here, whatever the sampler: one of the user's own need not know how priorities can be wrong.
+            values = checked_priorities(priority, records.numel(), sampler.reduction)
+            if not sampler.keeps_priorities:
+                return UpdateResult(torch.zeros(records.numel(), dtype=torch.bool))
+            if live is not None and not bool(live.all()):
+                records, values = records[live], values[live]
+            sampler.update_priority(records, values, storage=self._storage)
+        accepted = torch.ones(records.numel(), dtype=torch.bool) if live is None else live
+        return UpdateResult(accepted)
 
     def update_if_present(
         self,
