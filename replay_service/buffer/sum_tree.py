@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from functools import cache
 from types import ModuleType
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -59,6 +59,10 @@ class SumTree:
         # All three or, where memory is short, none.
         nodes, pairs = _zeros_on_cache_lines(size), np.full((inner if extremes else 0, 2), (0.0, np.inf))
         self._levels, self._nodes, self._extremes = levels, nodes, pairs
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        # Arrays that come out of shared memory, as from Ray, cannot be written to.
+        self.__dict__.update({name: np.require(array, requirements="W") for name, array in state.items()})
 
     @property
     def capacity(self) -> int:

@@ -73,7 +73,7 @@ def test_every_slice_sampler_through_a_handle(owner: Any) -> None:
     owner.set_sampler(StreamingSliceSampler(slice_len=3))
     assert [run[0] for run in slices_in(client.sample(6))] == [(3, 2), (4, 0)]
 
-    owner.set_sampler(partial(PrioritizedSliceSampler, 40, 1.0, 1.0, eps=0.0, slice_len=4))
+    owner.set_sampler(PrioritizedSliceSampler(40, 1.0, 1.0, eps=0.0, slice_len=4))
     newest = (9 * 7 - 1) % 40
     client.update_priority(torch.arange(40), torch.arange(40) == newest)
     sample = client.sample()

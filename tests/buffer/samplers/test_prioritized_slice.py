@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 from typing import Any
 
 import numpy as np
@@ -160,3 +161,12 @@ def test_the_seed_decides_and_numpy_is_left_alone() -> None:
     draws = [buffer_of(_sampler(slice_len=2), episode_rows([9, 9])).sample(8)["index"].tolist() for _ in range(2)]
     assert draws[0] == draws[1]
     assert before == np.random.get_state()[1].tolist()  # type: ignore[index,union-attr]
+
+
+def test_a_sampler_from_shared_memory_can_be_written_to() -> None:
+    sampler = _sampler(20, slice_len=3, max_priority_within_buffer=True)
+    parts: list[bytes] = []
+    data = pickle.dumps(sampler, 5, buffer_callback=lambda part: parts.append(bytes(part)))
+    buffer = buffer_of(pickle.loads(data, buffers=parts), episode_rows([9]), capacity=20)
+    buffer.update_priority(torch.arange(9), torch.arange(9))
+    assert_runs(slices_in(buffer.sample(6)))
