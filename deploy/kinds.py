@@ -56,6 +56,8 @@ class Kind:
         if "max_capacity" in parameters:
             # A priority tree is allocated at once; its size says nothing about the other parameters.
             parameters["max_capacity"] = min(parameters["max_capacity"], 16)
+        # A folder is one of the machine that the service runs on, and in use while it does.
+        parameters.pop("scratch_dir", None)
         try:
             getattr(replay_service, self.name)(**parameters)
         except Exception as error:
