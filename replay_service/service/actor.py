@@ -128,6 +128,11 @@ class ReplayActor:
         """True; answered after every call that came before it, so that an owner can wait for them."""
         return True
 
+    def release(self) -> None:
+        """Removes what would outlive this process: a killed one runs no exit handlers."""
+        with self._buffer.lock:
+            self._buffer.storage.release()
+
     def _service_stats(self) -> dict[str, Any]:
         return {
             "name": self._name,

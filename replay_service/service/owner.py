@@ -169,6 +169,7 @@ class RayReplayBuffer(OwnerCalls):
             return
         with contextlib.suppress(RayError):  # dead already, or too slow to wait for any longer
             ray.get(actor.drained.remote(), timeout=STOP_TIMEOUT_S if timeout is None else timeout)
+            ray.get(actor.release.remote(), timeout=STOP_TIMEOUT_S if timeout is None else timeout)
         end_actor(actor)
         if self._finalizer is not None:
             self._finalizer.detach()  # type: ignore[attr-defined]

@@ -121,6 +121,9 @@ class Storage(ABC):
         for listener in self._listeners:
             listener.mark_update(index)
 
+    def release(self) -> None:  # noqa: B027 - most storages hold memory only
+        """Is told that the process ends soon: removes what would outlive it."""
+
     # -- shape ------------------------------------------------------------------------------------------------------
 
     @property

@@ -78,6 +78,11 @@ class LazyMemmapStorage(LazyTensorStorage):
         )
         super().add_columns(rows)
 
+    def release(self) -> None:
+        """Removes the files if they go with the storage (`auto_cleanup`)."""
+        if self._auto_cleanup:
+            self.cleanup()
+
     def cleanup(self) -> bool:
         """Removes the files that this storage made, and the folder if it made that, too; whether there were any.
 

@@ -253,3 +253,11 @@ def test_state_goes_to_and_from_memory(folder: Path) -> None:
     assert stamps_of(storage.get(slice(None))) == [0, 1, 2]
     state["columns"][1].fill_(-1)
     assert stamps_of(storage.get(slice(None))) == [0, 1, 2]
+
+
+@pytest.mark.parametrize("auto_cleanup", [True, False])
+def test_release_removes_what_goes_with_the_process(folder: Path, auto_cleanup: bool) -> None:
+    storage = LazyMemmapStorage(2, scratch_dir=folder, auto_cleanup=auto_cleanup)
+    storage.set(range(2), torch.arange(2))
+    storage.release()
+    assert folder.exists() is not auto_cleanup
