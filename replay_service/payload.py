@@ -17,7 +17,7 @@ from torch import Tensor
 from replay_service.arena import aligned
 from replay_service.structure import Leaf
 
-__all__ = ["copy_leaf", "payload_bytes", "view_leaf", "views"]
+__all__ = ["payload_bytes", "view_leaf", "views", "write_leaf"]
 
 NUMPY_DTYPES: dict[torch.dtype, np.dtype[Any]] = {
     torch.bool: np.dtype(np.bool_),
@@ -57,15 +57,16 @@ def view_leaf(flat: NDArray[np.uint8], dtype: torch.dtype, size: tuple[int, ...]
     return torch.from_numpy(np.ndarray(size, CARRIERS[dtype.itemsize], flat, offset)).view(dtype)
 
 
-def copy_leaf(out: Tensor, tensor: Tensor) -> None:
-    """Copies `tensor` into `out`, a view of a payload; on this thread alone.
+def write_leaf(flat: NDArray[np.uint8], dtype: torch.dtype, size: tuple[int, ...], offset: int, tensor: Tensor) -> None:
+    """Copies `tensor`, of that dtype and size, into the bytes of `flat` from `offset` on; on this thread alone.
 
     torch would share the copy among OpenMP threads, which go on spinning for the processor that the network's threads need next.
     """
-    if tensor.device.type == "cpu" and tensor.dtype in NUMPY_DTYPES and out.dtype == tensor.dtype:
-        np.copyto(out.numpy(), tensor.detach().resolve_conj().resolve_neg().numpy())
+    known: np.dtype[Any] | None = NUMPY_DTYPES.get(dtype)
+    if known is not None and tensor.is_cpu:
+        np.ndarray(size, known, flat, offset)[...] = tensor.numpy(force=True)
     else:
-        out.copy_(tensor)
+        view_leaf(flat, dtype, size, offset).copy_(tensor)
 
 
 def views(flat: NDArray[np.uint8], leaves: Sequence[Leaf], rows: int, offset: int = 0) -> list[Tensor]:

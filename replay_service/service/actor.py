@@ -16,7 +16,7 @@ from replay_service.service.doors import Doors
 from replay_service.service.roster import Roster
 from replay_service.wire.failures import code_of, words_of
 from replay_service.wire.packing import Frame
-from replay_service.wire.ray_objects import node_address, readable
+from replay_service.wire.ray_objects import node_address, readable, sendable
 
 __all__ = ["OWNER_VERBS", "ReplayActor"]
 
@@ -78,10 +78,10 @@ class ReplayActor:
         self._doors = Doors(self._dispatch.serve, node_address())
         self._roster = Roster(node_address())
 
-    def serve(self, frame: Frame, objects: Any = None) -> Any:
-        """Answers one request; the reply is one array, or an array and objects."""
+    def serve(self, frame: Frame | bytes, objects: Any = None) -> Any:
+        """Answers one request; the reply is a frame, or a frame and objects."""
         reply, extra = self._dispatch.serve(readable(frame), objects)
-        return reply if extra is None else (reply, extra)
+        return sendable(reply) if extra is None else (sendable(reply), extra)
 
     def describe(self) -> dict[str, Any]:
         """What a handle needs to know, asked once; `failure` (code and text) if the buffer could not be built."""

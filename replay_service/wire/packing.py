@@ -23,7 +23,7 @@ from torch import Tensor
 
 from replay_service.arena import aligned
 from replay_service.errors import LayoutError, ReplayError
-from replay_service.payload import copy_leaf, view_leaf
+from replay_service.payload import view_leaf, write_leaf
 from replay_service.wire.layout import Layout, LayoutTable
 from replay_service.wire.message import ARGUMENTS, EMPTY, TEXT, Message
 from replay_service.wire.verbs import Verb
@@ -74,7 +74,7 @@ class ProtocolError(ReplayError):
     """What arrived is no message of this protocol and version."""
 
 
-@dataclass(slots=True, frozen=True)
+@dataclass(slots=True)
 class Header:
     """The fixed part of a message, checked."""
 
@@ -158,9 +158,11 @@ def _headed(message: Message, take: Take, text: bytes, *, apart: bool) -> Frame:
 
 def pack(message: Message, take: Take, *, with_layout: bool) -> Frame:
     """The message as one flat buffer; tensors of any device are copied in."""
-    frame, outs = begin(message, take, with_layout=with_layout)
-    for out, tensor in zip(outs, message.tensors, strict=True):
-        copy_leaf(out, tensor)
+    layout = message.layout
+    frame = _headed(message, take, layout.text if with_layout else b"", apart=False)
+    blocks = layout.blocks(message.rows, message.items).leaves
+    for (dtype, size, offset), tensor in zip(blocks, message.tensors, strict=True):
+        write_leaf(frame, dtype, size, HEADER_BYTES + offset, tensor)
     return frame
 
 

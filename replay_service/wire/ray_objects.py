@@ -1,6 +1,7 @@
-"""The channel over Ray: every message is one NumPy array, an argument or a return value of an actor call.
+"""The channel over Ray: every message is one flat buffer, an argument or a return value of an actor call.
 
-Ray moves such an array out of band (small ones inlined in the call, large ones through its object store) without pickling a tensor.
+A small one travels as `bytes`, which Ray inlines in the call as they are; a large one as a NumPy array, which Ray moves out of band
+through its object store. No tensor is pickled.
 What a caller gets is copied once out of Ray's read-only memory into a recycled buffer: contiguous, writable and its own.
 """
 
@@ -20,9 +21,12 @@ from replay_service.wire.conversation import Conversation, checked
 from replay_service.wire.message import Message
 from replay_service.wire.packing import Frame
 
-__all__ = ["RayChannel", "node_address", "readable"]
+__all__ = ["RayChannel", "node_address", "readable", "sendable"]
 
 DEFAULT_IN_FLIGHT = 16
+
+SMALL_BYTES = 64 * 1024
+"""Up to here a frame travels as bytes: one copy more, but none of the 0.3 ms that Ray takes to wrap and unwrap an array."""
 
 
 class RayChannel:
@@ -69,7 +73,8 @@ class RayChannel:
 
     def receive(self, request: Message, answer: Any) -> Message:
         """The reply in what the actor returned."""
-        read_only, objects = answer if isinstance(answer, tuple) else (answer, None)
+        sent, objects = answer if isinstance(answer, tuple) else (answer, None)
+        read_only = np.frombuffer(sent, np.uint8) if isinstance(sent, bytes) else sent
         frame = self._receiving.take(read_only.size)
         np.copyto(frame, read_only)
         reply = self._conversation.reply(request, frame)
@@ -101,8 +106,8 @@ class RayChannel:
             self.require_ray()
             try:
                 if request.objects is None:
-                    return self._actor.serve.remote(frame)
-                return self._actor.serve.remote(frame, request.objects)
+                    return self._actor.serve.remote(sendable(frame))
+                return self._actor.serve.remote(sendable(frame), request.objects)
             except RayError as error:
                 raise self.translated(error, 0) from error
 
@@ -173,8 +178,14 @@ def node_address() -> str:
     return address
 
 
-def readable(frame: Frame) -> Frame:
+def sendable(frame: Frame) -> Frame | bytes:
+    """A frame in the form in which Ray carries it fastest."""
+    return frame.tobytes() if frame.size <= SMALL_BYTES else frame
+
+
+def readable(sent: Frame | bytes) -> Frame:
     """A received frame for a service that only reads it: the same memory, without the mark that makes torch warn of read-only tensors."""
+    frame = np.frombuffer(sent, np.uint8) if isinstance(sent, bytes) else sent
     return frame if frame.flags.writeable else np.asarray(_Unmarked(frame))
 
 

@@ -18,7 +18,7 @@ import torch
 from clients.requests import extend_request, sample_request
 from replay_service.errors import ReplayTimeoutError, ServiceUnavailableError
 from replay_service.wire.message import Message
-from replay_service.wire.ray_objects import RayChannel, readable
+from replay_service.wire.ray_objects import RayChannel, readable, sendable
 from replay_service.wire.verbs import Verb
 from tests.contracts.channel import TIMEOUT_S, ChannelContract, Recipe, columns
 from tests.rows import stamped_rows
@@ -143,3 +143,12 @@ def test_readable_is_the_same_memory_without_the_mark() -> None:
     assert found.flags.writeable
     assert found.ctypes.data == array.ctypes.data
     assert found.base is not None  # keeps the original alive
+
+
+def test_small_frames_travel_as_bytes() -> None:
+    small, large = np.arange(200, dtype=np.uint8), np.zeros(10**6, np.uint8)
+    assert sendable(small) == small.tobytes()
+    assert sendable(large) is large
+    found = readable(small.tobytes())
+    assert found.flags.writeable
+    assert (found == small).all()
