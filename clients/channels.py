@@ -10,12 +10,11 @@ import uuid
 from typing import Any
 
 import ray
-from ray.exceptions import RayError
+from ray.exceptions import GetTimeoutError, RayError
 
 from clients.joining import find_service
 from replay_service.errors import (
     ClosedError,
-    ReplayError,
     ReplayTimeoutError,
     ServiceUnavailableError,
     TransportUnavailableError,
@@ -107,7 +106,7 @@ class Channels:
         offer = Offer(self._address.transport, obstacle, self._obstacles.get(request.verb, ""))
         route = negotiate(offer, self._support)
         self._routes[request.verb] = route
-        return self._tensor_channel() if route.kind == DISTRIBUTED else over_ray
+        return self._tensor_channel(timeout_s) if route.kind == DISTRIBUTED else over_ray
 
     def _channel_after(
         self, request: Message, channel: Channel, error: TransportUnavailableError, timeout_s: float
@@ -152,7 +151,7 @@ class Channels:
         with contextlib.suppress(RayError):  # a service that is gone shows in the call itself
             self._actor.open_client.remote(self._id, node_address(), os.getpid())
 
-    def _tensor_channel(self) -> TensorChannel:
+    def _tensor_channel(self, timeout_s: float) -> TensorChannel:
         channel = self._tensors
         if channel is None or channel.broken:
             with self._lock:
@@ -160,12 +159,12 @@ class Channels:
                 if channel is None or channel.broken:
                     if channel is not None:
                         channel.close()
-                    channel = self._tensors = self._open()
+                    channel = self._tensors = self._open(min(OPEN_TIMEOUT_S, timeout_s))
         return channel
 
-    def _open(self) -> TensorChannel:
+    def _open(self, timeout_s: float) -> TensorChannel:
         """A new pair with the service; its coordinates and its token travel over Ray."""
-        actor, timeout_s = self._actor, min(OPEN_TIMEOUT_S, self._address.timeout_s)
+        actor, name = self._actor, self._address.name
         try:
             opening = ray.get(actor.open_channel.remote(self._address.backend), timeout=timeout_s)
             number = opening["number"]
@@ -177,10 +176,13 @@ class Channels:
             group = make_group(store, CLIENT_RANK, node_address(), timeout_s)
             link = Link(group, SERVICE_RANK, payload_path(store, CLIENT_RANK, self._address.backend, timeout_s))
             show_token(link, opening["token"], timeout_s)
+        except GetTimeoutError as error:
+            raise ReplayTimeoutError(f"timeout ({timeout_s} s) must cover the call; {name} has not answered") from error
         except RayError as error:
-            raise ServiceUnavailableError(f"{self._address.name} must be alive and reachable; {error}") from error
+            self._ray = None
+            raise ServiceUnavailableError(
+                f"{name} must be alive and reachable; {str(error).partition(chr(10))[0]}"
+            ) from error
         except ReplayTimeoutError as error:
-            raise ServiceUnavailableError(f"{self._address.name} must answer on its tensor channel; {error}") from error
-        except ReplayError:
-            raise
-        return TensorChannel(link, self._address.name)
+            raise ServiceUnavailableError(f"{name} must answer on its tensor channel; {error}") from error
+        return TensorChannel(link, name)

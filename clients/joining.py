@@ -27,7 +27,12 @@ def join_ray(address: str | None) -> None:
     _probe(address)
     try:
         ray.init(address=address or "auto", log_to_driver=False, logging_level=logging.WARNING)
-    except (ConnectionError, RuntimeError, TimeoutError, SystemExit) as error:  # Ray leaves a dead address by SystemExit
+    except (
+        ConnectionError,
+        RuntimeError,
+        TimeoutError,
+        SystemExit,
+    ) as error:  # Ray leaves a dead address by SystemExit
         raise ServiceUnavailableError(f"Ray ({address or 'auto'}) must be reachable; {error}") from error
 
 

@@ -78,7 +78,7 @@ class RayChannel:
         frame = self._receiving.take(read_only.size)
         np.copyto(frame, read_only)
         reply = self._conversation.reply(request, frame)
-        reply.objects = objects
+        reply.objects = _owned(objects)
         return reply
 
     def require_ray(self) -> None:
@@ -126,7 +126,7 @@ class RayPending:
     def result(self, timeout_s: float) -> Message:
         """The reply."""
         # Several threads may wait for one reply, each for as long as it likes.
-        if not self._lock.acquire(timeout=timeout_s):
+        if not self._lock.acquire(timeout=min(timeout_s, threading.TIMEOUT_MAX)):
             raise self._channel.translated(GetTimeoutError(), timeout_s)
         try:
             if self._error is not None:
@@ -197,6 +197,19 @@ class _Unmarked:
         interface = dict(array.__array_interface__)
         interface["data"] = (interface["data"][0], False)
         self.__array_interface__ = interface
+
+
+def _owned(objects: Any) -> Any:
+    """Objects that the caller may write to: of arrays in Ray's read-only memory, copies."""
+    if isinstance(objects, np.ndarray):
+        return objects if objects.flags.writeable else objects.copy()
+    if isinstance(objects, tuple) and hasattr(objects, "_fields"):
+        return type(objects)(*map(_owned, objects))
+    if isinstance(objects, list | tuple):
+        return type(objects)(map(_owned, objects))
+    if type(objects) is dict:
+        return {name: _owned(value) for name, value in objects.items()}
+    return objects
 
 
 def _first_line(error: Exception) -> str:

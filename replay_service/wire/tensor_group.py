@@ -232,7 +232,10 @@ class TensorPending:
 
     def result(self, timeout_s: float) -> Message:
         """The reply."""
-        with self._lock:
+        # Another thread, such as the one of `done`, may be waiting already, and for longer.
+        if not self._lock.acquire(timeout=min(timeout_s, threading.TIMEOUT_MAX)):
+            raise ReplayTimeoutError(f"timeout ({timeout_s} s) must cover the call; it has not been answered")
+        try:
             if self._error is not None:
                 raise self._error
             if self._reply is None:
@@ -243,6 +246,8 @@ class TensorPending:
                     raise
                 self._exchange = None
             return self._reply
+        finally:
+            self._lock.release()
 
     def done(self) -> bool:
         """Whether the reply is here. gloo cannot be asked, so the first call sends a thread to wait for it."""

@@ -275,6 +275,9 @@ def test_after_a_timeout_the_handle_works_over_a_new_pair(shared: Any) -> None:
     try:
         with pytest.raises(ReplayTimeoutError):
             client.sample(timeout=0.3)
+        for other in (client, shared.client()):  # neither a new pair nor a first one can be had now
+            with pytest.raises(ReplayTimeoutError):
+                other.sample(timeout=0.3)
     finally:
         os.kill(pid, signal.SIGCONT)
     assert client.sample(4).shape == (4,)

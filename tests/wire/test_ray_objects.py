@@ -15,12 +15,13 @@ import pytest
 import ray
 import torch
 
+from clients.decoding import decode_records
 from clients.requests import extend_request, sample_request
 from replay_service.errors import ReplayTimeoutError, ServiceUnavailableError
 from replay_service.wire.message import Message
 from replay_service.wire.ray_objects import RayChannel, readable, sendable
 from replay_service.wire.verbs import Verb
-from tests.contracts.channel import TIMEOUT_S, ChannelContract, Recipe, columns
+from tests.contracts.channel import TIMEOUT_S, ChannelContract, Recipe, columns, objects
 from tests.rows import stamped_rows
 from tests.wire.serving import changing_actor
 
@@ -143,6 +144,20 @@ def test_readable_is_the_same_memory_without_the_mark() -> None:
     assert found.flags.writeable
     assert found.ctypes.data == array.ctypes.data
     assert found.base is not None  # keeps the original alive
+
+
+def test_arrays_among_objects_are_writable(actor: Any) -> None:
+    ray.get(actor.become.remote(objects), timeout=TIMEOUT_S)
+    channel = RayChannel(actor, "the service")
+    records = [np.arange(3), {"a": np.zeros(10**5)}, (np.ones(2), ["text"])]
+    channel.call(extend_request(records, None), TIMEOUT_S)
+    found = decode_records(channel.call(Message(Verb.READ_ALL), TIMEOUT_S))
+    found[0][0] = 7
+    found[1]["a"][:] = 1.0
+    found[2][0][:] = 2.0
+    again = decode_records(channel.call(Message(Verb.READ_ALL), TIMEOUT_S))
+    assert [again[0].tolist(), again[1]["a"].sum(), again[2][0].tolist()] == [[0, 1, 2], 0.0, [1.0, 1.0]]
+    assert again[2][1] == ["text"]
 
 
 def test_small_frames_travel_as_bytes() -> None:

@@ -98,6 +98,23 @@ def test_a_future_can_be_asked_whether_it_is_done(client: ReplayClient, wait_unt
     assert future.done()
 
 
+def test_asking_whether_it_is_done_does_not_lengthen_the_wait_for_a_result() -> None:
+    released = threading.Event()
+
+    def slow(frame: Any, objects: Any = None, **settings: Any) -> Any:
+        released.wait(TIMEOUT_S)
+        return Dispatch(TensorDictReplayBuffer(storage=LazyTensorStorage(4))).serve(frame, objects, **settings)
+
+    with connected(slow) as pair:
+        channel = pair.channel()
+        pending = channel.submit(Message(Verb.LENGTH), TIMEOUT_S)
+        assert not pending.done()
+        with pytest.raises(ReplayTimeoutError):
+            pending.result(0.05)
+        released.set()
+        assert pending.result(TIMEOUT_S).argument(0) == 0
+
+
 def test_threads_share_one_channel(client: ReplayClient) -> None:
     client.extend(stamped_rows(100))
     failures: list[BaseException] = []
