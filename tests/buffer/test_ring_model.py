@@ -10,9 +10,22 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from replay_service import EmptyBufferError, LazyTensorStorage, ListStorage, ReplayBuffer, RoundRobinWriter
+from replay_service import (
+    CompressedListStorage,
+    EmptyBufferError,
+    LazyMemmapStorage,
+    LazyTensorStorage,
+    ListStorage,
+    ReplayBuffer,
+    RoundRobinWriter,
+)
 
-STORAGES = {"lazy": LazyTensorStorage, "list": ListStorage}
+STORAGES = {
+    "compressed": CompressedListStorage,
+    "lazy": LazyTensorStorage,
+    "list": ListStorage,
+    "memmap": LazyMemmapStorage,
+}
 
 
 class RingModel(RuleBasedStateMachine):
@@ -108,9 +121,13 @@ class RingModel(RuleBasedStateMachine):
     def load(self, into_new: bool, seed: int) -> None:
         state, (slots, stamps, cursor, write_count) = self.saved
         if into_new:
+            self.buffer.storage.release()
             self.buffer = self.made(seed)
         self.buffer.load_state_dict(state)
         self.slots, self.stamps, self.cursor, self.write_count = list(slots), list(stamps), cursor, write_count
+
+    def teardown(self) -> None:
+        self.buffer.storage.release()  # files
 
     @invariant()
     def agrees(self) -> None:
