@@ -45,7 +45,7 @@ class Prefetching(BufferState, Transforming, LocalService):
         """Makes a batch of the records that were read, without `lock`."""
 
     @abstractmethod
-    def _read(self, records: Tensor) -> Any:
+    def _read(self, pick: Pick) -> Any:
         """The records of a draw; the caller holds `lock`."""
 
     @abstractmethod
@@ -73,7 +73,7 @@ class Prefetching(BufferState, Transforming, LocalService):
         if ahead is None or size != ahead.size:
             with self.lock:
                 pick = self.pick(size)
-                data = self._read(pick.records)
+                data = self._read(pick)
             return self.finish(data, pick.info), pick.info
         drawn = ahead.take()
         if drawn is None:
@@ -82,17 +82,17 @@ class Prefetching(BufferState, Transforming, LocalService):
                 if drawn is None:
                     pick = self.pick(size)
                     ahead.went(self._sampler.ran_out)
-                    data = self._read(pick.records)
+                    data = self._read(pick)
         return (self.finish(data, pick.info), pick.info) if drawn is None else self._taken(ahead, drawn, timeout)
 
     def _taken(self, ahead: DrawnAhead, drawn: Drawn, timeout: float | None) -> tuple[Any, dict[str, Any]]:
         """The batch that was drawn ahead, and its info."""
         if drawn.is_outdated:
-            records, info = drawn.pick.records, dict(drawn.pick.info)
+            pick = Pick(drawn.pick.records, dict(drawn.pick.info))
             with self.lock:
-                data = self._read(records)
-                self._stamp(records, info)
-            return self.finish(data, info), info
+                data = self._read(pick)
+                self._stamp(pick.records, pick.info)
+            return self.finish(data, pick.info), pick.info
         if not drawn.is_ready(timeout):
             ahead.give_back(drawn)
             raise ReplayTimeoutError(f"timeout ({timeout} s) must cover the transforms of a batch drawn ahead")
@@ -115,7 +115,7 @@ class Prefetching(BufferState, Transforming, LocalService):
                 return
             drawn = Drawn(pick, self._sampler.ran_out)
             ahead.append(drawn)
-            read: Future[Any] = finished(self._read, pick.records)
+            read: Future[Any] = finished(self._read, pick)
         info = dict(pick.info)  # transforms change it, and the batch may have to be made once more
         drawn.finish(lambda: (self.finish(read.result(), info), info))
 

@@ -223,7 +223,7 @@ class ReplayBuffer(RecordAccess, LateWrites, Querying, Prefetching):
 
     def finish(self, data: Any, info: dict[str, Any]) -> Any:
         """Makes a batch of the records that were read: collation, info entries, transforms, which see those, too."""
-        data = self._collated(data)
+        data = self._completed(self._collated(data), info)
         merges = self.merges_info and isinstance(data, TensorDictBase)
         rows = data.shape[0] if merges else 0
         if merges:
@@ -261,6 +261,10 @@ class ReplayBuffer(RecordAccess, LateWrites, Querying, Prefetching):
 
     def _incoming(self, data: Any) -> Any:
         """Records on their way in."""
+        return data
+
+    def _completed(self, data: Any, info: dict[str, Any]) -> Any:
+        """A collated batch before it gets info entries and goes through transforms."""
         return data
 
     def _carried_priority(self, batch: Batch) -> Tensor | None:
@@ -315,11 +319,11 @@ class ReplayBuffer(RecordAccess, LateWrites, Querying, Prefetching):
             raise ValueError("batch_size must be given to sample, or to the buffer at construction")
         return self._batch_size
 
-    def _read(self, records: Tensor) -> Any:
+    def _read(self, pick: Pick) -> Any:
         leaves, spec = self._storage.leaves(), self._storage.spec()
         if leaves is None or spec is None:
-            return self._storage.get(records)
-        rows = records.numel()
+            return self._storage.get(pick.records)
+        rows = pick.records.numel()
         outs = views(self._arena.take(payload_bytes(leaves, rows)), leaves, rows)
-        self._storage.read_into(records, outs)
+        self._storage.read_into(pick.records, outs)
         return build(spec, outs, (rows,))

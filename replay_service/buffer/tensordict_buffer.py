@@ -20,7 +20,7 @@ from replay_service.structure import Rows
 
 __all__ = ["TensorDictReplayBuffer"]
 
-SERVICE_KEYS = ("index", "index_generation", "priority_weight")
+SERVICE_KEYS = ("index", "index_generation", "priority_weight", "goal_index")
 """Entries that samples carry and that are not stored, so that a sample can be extended again."""
 
 
