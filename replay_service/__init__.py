@@ -39,8 +39,6 @@ from replay_service.buffer.tensordict_buffer import TensorDictReplayBuffer
 from replay_service.buffer.tensordict_prioritized_buffer import TensorDictPrioritizedReplayBuffer
 from replay_service.buffer.trajectories import Trajectory, filter_trajectories, iter_trajectories
 from replay_service.buffer.units import SampleUnit, Sequence, Transition
-from replay_service.buffer.video.clip import VideoClipRef
-from replay_service.buffer.video.decoders import clear_video_decoder_cache, set_video_decoder_cache_size
 from replay_service.buffer.writers.base import Writer
 from replay_service.buffer.writers.immutable import ImmutableDatasetWriter
 from replay_service.buffer.writers.max_value import TensorDictMaxValueWriter
@@ -108,12 +106,9 @@ __all__ = [
     "Transition",
     "TransportUnavailableError",
     "UpdateResult",
-    "VideoClipRef",
     "Writer",
-    "clear_video_decoder_cache",
     "filter_trajectories",
     "iter_trajectories",
-    "set_video_decoder_cache_size",
     "traj",
 ]
 
