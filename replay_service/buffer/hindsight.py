@@ -6,7 +6,7 @@ was achieved there, is looked up when the records are read, so that a batch that
 
 from __future__ import annotations
 
-from enum import StrEnum
+from enum import Enum
 from typing import Any
 
 import numpy as np
@@ -39,7 +39,7 @@ GOAL_INDEX = "goal_index"
 """Info of a batch: the record whose achieved goal each row is given, as `index` names it; -1 for rows that keep their own."""
 
 
-class HindsightStrategy(StrEnum):
+class HindsightStrategy(str, Enum):
     """Which step's achieved goal a row is given."""
 
     FUTURE = "future"
@@ -50,6 +50,9 @@ class HindsightStrategy(StrEnum):
     """Any stored step of its episode, all equally likely."""
     RANDOM = "random"
     """Any stored record."""
+
+    def __str__(self) -> str:
+        return self.value
 
 
 class Hindsight(SampleUnit):

@@ -30,6 +30,11 @@ from replay_service import (
 from tests.buffer.goal_rows import NOT_YET, assert_relabelled, distance, goal_rows, her
 
 
+def test_strategies_are_their_names() -> None:
+    assert [f"{one}" for one in HindsightStrategy] == ["future", "final", "episode", "random"]
+    assert her(strategy=HindsightStrategy.FINAL).strategy == her(strategy="final").strategy == "final"
+
+
 @pytest.mark.parametrize("storage", [LazyTensorStorage, LazyMemmapStorage, ListStorage, CompressedListStorage])
 @pytest.mark.parametrize("strategy", ["future", "episode"])
 def test_what_is_stored_stays_as_it_is(storage: type, strategy: str) -> None:
