@@ -15,6 +15,7 @@ from torch import Tensor
 from replay_service import (
     CompressedListStorage,
     EmptyBufferError,
+    HindsightStrategy,
     LayoutError,
     LazyMemmapStorage,
     LazyTensorStorage,
