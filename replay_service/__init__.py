@@ -39,6 +39,8 @@ from replay_service.buffer.tensordict_buffer import TensorDictReplayBuffer
 from replay_service.buffer.tensordict_prioritized_buffer import TensorDictPrioritizedReplayBuffer
 from replay_service.buffer.trajectories import Trajectory, filter_trajectories, iter_trajectories
 from replay_service.buffer.units import SampleUnit, Sequence, Transition
+from replay_service.buffer.video.clip import VideoClipRef
+from replay_service.buffer.video.decoders import clear_video_decoder_cache, set_video_decoder_cache_size
 from replay_service.buffer.writers.base import Writer
 from replay_service.buffer.writers.immutable import ImmutableDatasetWriter
 from replay_service.buffer.writers.max_value import TensorDictMaxValueWriter
@@ -108,9 +110,12 @@ __all__ = [
     "UpdateResult",
     "Writer",
     "filter_trajectories",
+    "VideoClipRef",
     "iter_trajectories",
+    "clear_video_decoder_cache",
     "traj",
 ]
+    "set_video_decoder_cache_size",
 
 HOSTED = {"RayReplayBuffer": "replay_service.service.owner"}
 """Names that need Ray, imported when they are first asked for: a local buffer works without it."""

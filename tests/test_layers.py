@@ -25,7 +25,8 @@ from tests.source_tree import (
 
 # Small modules without a room, open to everyone.
 LEAVES = tuple(
-    f"replay_service.{leaf}" for leaf in ("errors", "records", "specs", "structure", "info", "payload", "arena")
+    f"replay_service.{leaf}"
+    for leaf in ("errors", "records", "specs", "structure", "info", "payload", "arena", "sources")
 )
 
 # Room -> what it may import besides itself. The longest matching room counts. A file in no room is an offence.
@@ -64,6 +65,7 @@ LIBRARIES: dict[str, tuple[str, ...]] = {
     "typer": ("deploy", "tests"),
     "rich": ("deploy", "benchmarks", "tests"),
     "matplotlib": ("deploy", "benchmarks", "tests"),
+    "torchcodec": ("replay_service.buffer.video", "clients.video_file", "benchmarks", "tests"),
     "torchrl": ("benchmarks", "tests"),
 }
 

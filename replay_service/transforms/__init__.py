@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from replay_service.transforms.burn_in import BurnIn
 from replay_service.transforms.compose import Compose
+from replay_service.transforms.decode_video import DecodeVideoTransform
 from replay_service.transforms.dtype import DtypeCast
 from replay_service.transforms.frames import CatFrames
 from replay_service.transforms.multi_step import MultiStep
@@ -17,6 +18,7 @@ __all__ = [
     "BurnIn",
     "CatFrames",
     "Compose",
+    "DecodeVideoTransform",
     "DtypeCast",
     "MultiStep",
     "ObservationNorm",

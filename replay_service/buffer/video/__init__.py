@@ -1,0 +1,1 @@
+"""Video-backed records: where frames are, instead of frames."""
