@@ -3,19 +3,21 @@
     ReplayError
     ├── LayoutError              (ValueError)       rows do not fit the stored layout
     ├── PriorityError            (ValueError)       priorities that no distribution can be made of
+    ├── CheckpointError          (ValueError)       no checkpoint that can be loaded, or no place for one
     ├── EmptyBufferError         (RuntimeError)     nothing to sample
     ├── TransportUnavailableError(RuntimeError)     what was asked for cannot go that way
     ├── ReplayTimeoutError       (TimeoutError)     the call's time is over; the handle still works
     ├── ServiceUnavailableError  (ConnectionError)  the service is dead or cannot be reached
     └── ClosedError              (RuntimeError)     this handle, buffer or channel was closed
 
-Catch at the level you need. The first four say that the caller broke a rule, the others that something out there did.
+Catch at the level you need. The first five say that the caller broke a rule, the others that something out there did.
 Plain mistakes stay what Python users expect: `TypeError`, `ValueError`, `IndexError`, `KeyError`.
 """
 
 from __future__ import annotations
 
 __all__ = [
+    "CheckpointError",
     "ClosedError",
     "EmptyBufferError",
     "LayoutError",
@@ -38,6 +40,10 @@ class LayoutError(ReplayError, ValueError):
 
 class PriorityError(ReplayError, ValueError):
     """Priorities are NaN, infinite or negative, or sum to zero. Nothing was updated."""
+
+
+class CheckpointError(ReplayError, ValueError):
+    """What lies at a path is no checkpoint that can be loaded, or may not make room for one. Nothing was loaded, or written."""
 
 
 class EmptyBufferError(ReplayError, RuntimeError):

@@ -21,7 +21,19 @@ from torch import Tensor
 from replay_service.errors import LayoutError, key_name
 from replay_service.specs import Key, Spec, widened
 
-__all__ = ["Key", "Leaf", "Rows", "Spec", "build", "flatten_rows", "folded", "leaf_of", "row_of"]
+__all__ = [
+    "Key",
+    "Leaf",
+    "Rows",
+    "Spec",
+    "build",
+    "class_named",
+    "class_path",
+    "flatten_rows",
+    "folded",
+    "leaf_of",
+    "row_of",
+]
 
 STRIDED = torch.strided
 
@@ -199,7 +211,7 @@ def _walk(data: Any, prefix: Key, keys: list[Key], tensors: list[Tensor]) -> Spe
     if is_tensorclass(data):
         spec = _walk_tensordict(data, prefix, keys, tensors)
         kind: Any = type(data)
-        return ("tc", spec[1], _class_path(kind), spec[2])
+        return ("tc", spec[1], class_path(kind), spec[2])
     if is_tensor_collection(data):
         return _walk_tensordict(data, prefix, keys, tensors)
     if isinstance(data, dict):
@@ -210,7 +222,7 @@ def _walk(data: Any, prefix: Key, keys: list[Key], tensors: list[Tensor]) -> Spe
     if isinstance(data, tuple) and hasattr(data, "_fields"):
         parts = _walk_parts(zip(data._fields, data, strict=True), prefix, keys, tensors)
         named: Any = type(data)
-        return ("nt", _class_path(named), parts)
+        return ("nt", class_path(named), parts)
     if isinstance(data, tuple | list):
         kind = "tuple" if isinstance(data, tuple) else "list"
         return (kind, _walk_parts(((str(place), value) for place, value in enumerate(data)), prefix, keys, tensors))
@@ -245,32 +257,32 @@ def _build(spec: Spec, tensors: Iterator[Tensor], batch: tuple[int, ...]) -> Any
             first = next(iter(values.values()))
             size = tuple(first.shape[: len(batch) + extra])
         built = TensorDict(values, batch_size=size)
-        return built if kind == "td" else _class_named(spec[2]).from_tensordict(built)
+        return built if kind == "td" else class_named(spec[2]).from_tensordict(built)
     built_parts = [(name, _build(part, tensors, batch)) for name, part in spec[-1]]
     if kind == "dict":
         return dict(built_parts)
     values_only = [value for _, value in built_parts]
     if kind == "nt":
-        return _class_named(spec[1])(*values_only)
+        return class_named(spec[1])(*values_only)
     return values_only if kind == "list" else tuple(values_only)
 
 
 @lru_cache(maxsize=256)
-def _class_path(kind: Hashable) -> str:
+def class_path(kind: Hashable) -> str:
     """`module:Class`, from which the class can be found again.
 
     Raises:
         LayoutError: it cannot: a class made inside a function.
     """
     path = f"{kind.__module__}:{getattr(kind, '__qualname__', '')}"
-    if _class_named(path) is not kind:
+    if class_named(path) is not kind:
         raise LayoutError(
             f"data ({path}) must be of a class at the top level of its module, so that it can be made again"
         )
     return path
 
 
-def _class_named(path: str) -> Any:
+def class_named(path: str) -> Any:
     """The class named `module:Class`; only a tensorclass or a named tuple is ever returned, so that a name from the wire can run
     nothing else."""
     module_name, _, class_name = path.partition(":")

@@ -13,6 +13,7 @@ from replay_service.errors import ReplayError, key_name
 BASES: dict[str, type[Exception]] = {
     "LayoutError": ValueError,
     "PriorityError": ValueError,
+    "CheckpointError": ValueError,
     "EmptyBufferError": RuntimeError,
     "TransportUnavailableError": RuntimeError,
     "ReplayTimeoutError": TimeoutError,

@@ -16,6 +16,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from replay_service.buffer.changes import Watch
 from replay_service.structure import Leaf
 
 __all__ = ["Column", "allocate", "numpy_view"]
@@ -35,19 +36,26 @@ def numpy_view(tensor: Tensor) -> NDArray[np.generic]:
 
 
 class Column:
-    """One leaf of the storage, for all slots."""
+    """One leaf of the storage, for all slots.
 
-    __slots__ = ("_array", "leaf", "tensor")
+    Attributes:
+        watch: who is told before rows are written, or None.
+    """
+
+    __slots__ = ("_array", "leaf", "tensor", "watch")
 
     def __init__(self, leaf: Leaf, tensor: Tensor) -> None:
         self.leaf = leaf
         self.tensor = tensor
+        self.watch: Watch | None = None
         on_cpu = tensor.device.type == "cpu" and tensor.is_contiguous()
         self._array = numpy_view(tensor) if on_cpu else None
 
     def write(self, start: int, rows: Tensor) -> None:
         """Copies `rows` `[n, *shape]` into the slots from `start` on; the caller has validated shape and dtype."""
         stop = start + rows.shape[0]
+        if self.watch is not None:
+            self.watch.before(start, stop)
         if self._array is not None and rows.device.type == "cpu":
             self._array[start:stop] = numpy_view(rows.detach())
         else:
@@ -55,6 +63,8 @@ class Column:
 
     def write_at(self, index: Tensor, rows: Tensor) -> None:
         """Copies `rows` `[n, *shape]` into the slots `index` `[n]`; among duplicates the last row wins."""
+        if self.watch is not None:
+            self.watch.before_at(index)
         if self._array is not None and rows.device.type == "cpu":
             self._array[index.numpy()] = numpy_view(rows.detach())
         else:

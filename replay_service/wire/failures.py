@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from replay_service.errors import (
+    CheckpointError,
     ClosedError,
     EmptyBufferError,
     LayoutError,
@@ -32,6 +33,7 @@ CLASSES: dict[int, type[Exception]] = {
     16: ServiceUnavailableError,
     17: ClosedError,
     18: ProtocolError,
+    19: CheckpointError,
     30: TypeError,
     31: ValueError,
     32: IndexError,

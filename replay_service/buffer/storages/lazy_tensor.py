@@ -14,7 +14,8 @@ from replay_service.buffer.counts import positive_integer
 from replay_service.buffer.generations import Generations
 from replay_service.buffer.index import Index, as_slots, is_single
 from replay_service.buffer.lanes import records_at, records_of
-from replay_service.buffer.storages.base import Batch, Storage
+from replay_service.buffer.storages.base import Batch
+from replay_service.buffer.storages.column_state import ColumnState
 from replay_service.buffer.storages.cursor import require_rows, target_slots
 from replay_service.buffer.table import Table
 from replay_service.errors import LayoutError, key_name
@@ -24,7 +25,7 @@ from replay_service.structure import Leaf, Rows, build, flatten_rows, folded, ro
 __all__ = ["LazyTensorStorage"]
 
 
-class LazyTensorStorage(Storage):
+class LazyTensorStorage(ColumnState):
     """Records in preallocated memory; the first batch fixes the layout.
 
     Args:
@@ -246,37 +247,6 @@ class LazyTensorStorage(Storage):
         """Takes over how many slots another process filled, and how often it emptied them."""
         self._filled, self._epoch = filled, epoch
 
-    # -- persistence ------------------------------------------------------------------------------------
-
-    def state_dict(self) -> dict[str, Any]:
-        """Copies of the filled part of every column, with the layout that names them."""
-        columns = [] if self._table is None else self._table.columns
-        used = self._filled * self.lanes
-        return {
-            "spec": None if self._table is None else self._table.spec,
-            "keys": [column.leaf.key for column in columns],
-            "columns": [column.tensor[:used].clone() for column in columns],
-            "lane_shape": self._lane_shape,
-            "filled": self._filled,
-            "generations": None if self._generations is None else self._generations.state_dict(),
-        }
-
-    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Takes a state over by copy; the capacity stays this storage's own.
-
-        Raises:
-            LayoutError: the state has other columns or lanes than this storage, or more slots than it can hold.
-        """
-        saved: list[Tensor] = state_dict["columns"]
-        stamps = state_dict["generations"]
-        if saved:
-            self._take(saved, [tuple(key) for key in state_dict["keys"]], state_dict)
-        self._filled = int(state_dict["filled"])
-        if stamps is not None:
-            self.track_generations().load_state_dict(stamps)
-        elif self._generations is not None:
-            self._generations.restart(self._filled)
-
     def size_bytes(self) -> int:
         """Bytes of all columns, filled or not."""
         return 0 if self._table is None else self._table.size_bytes
@@ -317,23 +287,6 @@ class LazyTensorStorage(Storage):
         if self._table is not None:
             return self._table.checked(rows)
         return Rows(rows.keys, rows.tensors, rows.spec, rows.count, checked=True)
-
-    def _take(self, saved: list[Tensor], keys: list[Key], state: dict[str, Any]) -> None:
-        """Copies saved columns over those of this storage, which are made if there are none."""
-        lanes = tuple(state["lane_shape"])
-        per_slot = math.prod(lanes)
-        capacity = -(-self.max_size // max(1, per_slot))
-        leaves = [Leaf(key, column.dtype, tuple(column.shape[1:])) for key, column in zip(keys, saved, strict=True)]
-        if len(lanes) != self.ndim - 1 or (self._table is not None and lanes != self._lane_shape):
-            raise LayoutError(f"saved lanes ({list(lanes)}) must be those of this storage: {list(self.shape[1:])}")
-        if state["filled"] > capacity:
-            raise LayoutError(f"max_size ({self.max_size}) must hold the saved {state['filled']} slots")
-        table = (
-            Table(self._new_columns(leaves, capacity * per_slot), state["spec"]) if self._table is None else self._table
-        )
-        rows = table.checked(Rows(keys, saved, ("saved", ()), saved[0].shape[0]))
-        table.write(0, rows)
-        self._table, self._lane_shape = table, lanes
 
     def _allocated(self, rows: Rows, records: int) -> Table:
         return Table(self._new_columns(rows.leaves(), records), rows.spec)
