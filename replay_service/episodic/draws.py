@@ -1,0 +1,48 @@
+"""Which steps are drawn: every stored one with the same chance. `priorities.PriorityDraws` has others."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from replay_service.episodic.rings import Rings
+
+__all__ = ["Draws"]
+
+Ints = NDArray[np.int64]
+
+
+class Draws:
+    """Uniform draws with replacement. It is told of every step that comes and goes."""
+
+    def draw(self, count: int, rings: Rings, random: np.random.RandomState) -> Ints:
+        """`count` slots int64 `[count]`, grouped by ring; `rings` hold at least one step."""
+        return rings.nth(random.randint(0, rings.total, count))
+
+    def choose(self, count: int, slots: Ints, random: np.random.RandomState) -> Ints:
+        """`count` of these stored slots int64 `[n]`, drawn likewise."""
+        return slots[random.randint(0, slots.size, count)]
+
+    def moved(self, before: Ints, after: Ints) -> None:
+        """Is told of steps that have other slots now, int64 `[n]` each; nothing else is stored there."""
+
+    def keep(self, before: Ints, after: Ints) -> None:
+        """Is told that only these steps are left, and have the slots `after`."""
+
+    def written(self, slots: Ints) -> None:
+        """Is told of steps that are new at `slots` int64 `[n]`."""
+
+    def forgotten(self, slots: Ints | None) -> None:
+        """Is told of slots that hold nothing any more; None: all."""
+
+    def decorate(self, content: dict[str, Any], slots: Ints) -> None:
+        """Adds what belongs to the drawing of steps to what is read of them."""
+
+    def state_dict(self) -> dict[str, Any]:
+        """Copies of all that the next draws depend on."""
+        return {}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Takes over what `state_dict` gave."""

@@ -1,0 +1,97 @@
+"""Keeping an episodic buffer: its state, pickles and HDF5 files. What never was stored takes no room in them."""
+
+from __future__ import annotations
+
+import os
+from typing import Any, TypeVar
+
+import numpy as np
+import torch
+
+from replay_service.episodic.hdf5 import Pickled, read_tree, write_tree
+from replay_service.episodic.writing import BufferWriting
+from replay_service.errors import LayoutError
+
+__all__ = ["BufferSaving"]
+
+Kept = TypeVar("Kept", bound="BufferSaving")
+
+
+class BufferSaving(BufferWriting):
+    """State, pickle, HDF5."""
+
+    _made_with: dict[str, Any]
+    """Arguments that make a buffer like this one."""
+
+    def state_dict(self) -> dict[str, Any]:
+        """Copies of everything that the next reads, writes and draws depend on: nested dictionaries of arrays, tensors
+        and numbers."""
+        with self.lock:
+            self._settle()
+            _, keys, position, has_gauss, cached = self._random.get_state(legacy=True)
+            return {
+                "columns": self._store.rows(self._rings.stored()),
+                "rings": self._rings.state_dict(),
+                "totals": self._totals.state_dict(),
+                "draws": self._draws.state_dict(),
+                "random": {"keys": keys, "numbers": np.array([position, has_gauss]), "cached": cached},
+                "done_only": self._done_only,
+            }
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Takes over, by copy, what `state_dict` of a buffer of the same size and rings gave.
+
+        Raises:
+            LayoutError: a buffer of another kind. Nothing was loaded.
+        """
+        state = state_dict
+        missing = {"columns", "rings", "totals", "draws", "random", "done_only"} - set(state)
+        if missing:
+            raise LayoutError(f"state_dict must be that of an episodic buffer; {sorted(missing)} are missing")
+        with self.lock:
+            self._settle()
+            self._rings.load_state_dict(state["rings"])
+            self._store.load_rows(self._rings.stored(), state["columns"])
+            self._totals.load_state_dict(state["totals"])
+            self._draws.load_state_dict(state["draws"])
+            position, has_gauss = map(int, state["random"]["numbers"])
+            keys, cached = state["random"]["keys"], float(state["random"]["cached"])
+            self._random.set_state(("MT19937", np.asarray(keys, np.uint32), position, has_gauss, cached))
+            self._done_only = bool(state["done_only"])
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {"made_with": self._made_with, "state": self.state_dict()}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__init__(**state["made_with"])  # type: ignore[misc]
+        self.load_state_dict(state["state"])
+
+    def save_hdf5(self, path: str | os.PathLike[str], compression: str | None = None) -> None:
+        """Writes everything to an HDF5 file, under another name first, so that a file is whole or is not there.
+
+        Args:
+            path: of the file.
+            compression: as h5py takes it: `"gzip"`, `"lzf"`; None: none.
+        """
+        write_tree(path, type(self).__name__, {"made_with": Pickled(self._made_with), **self.state_dict()}, compression)
+
+    @classmethod
+    def load_hdf5(cls: type[Kept], path: str | os.PathLike[str], device: str | torch.device | None = None) -> Kept:
+        """The buffer that `save_hdf5` wrote. Objects in it were pickled: load files of one's own only.
+
+        Args:
+            path: of the file.
+            device: where tensors shall lie; None: on the CPU.
+
+        Raises:
+            LayoutError: the file holds a buffer of another class, or none.
+        """
+        name, tree = read_tree(path, torch.device(device or "cpu"))
+        if name != cls.__name__:
+            raise LayoutError(
+                f"path ({os.fspath(path)!r}) must hold a {cls.__name__}; got {name or 'another kind of file'}"
+            )
+        made_with = tree.pop("made_with")
+        buffer = cls(**made_with)
+        buffer.load_state_dict(tree)
+        return buffer
