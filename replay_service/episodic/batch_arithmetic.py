@@ -10,7 +10,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from replay_service.episodic.batch_leaves import BatchTypeError, Nested
+from replay_service.episodic.batch_leaves import Nested
+from replay_service.episodic.refusals import RefusedTypeError
 
 __all__ = ["combined", "overwrite"]
 
@@ -28,14 +29,14 @@ def combined(batch: Nested, operate: Operator, other: Any, sign: str, path: str 
     """
     if isinstance(other, Nested):
         if "+" not in sign:
-            raise BatchTypeError(f"operand of {sign} must be a number; got a batch")
+            raise RefusedTypeError(f"operand of {sign} must be a number; got a batch")
         others = dict(other.items())
         if others.keys() != dict(batch.items()).keys():
             raise ValueError(f"operand of {sign} must have the names {[path + name for name, _ in batch.items()]}")
     elif isinstance(other, Number | np.number) or (isinstance(other, Tensor | np.ndarray) and other.ndim == 0):
         others = {}
     else:
-        raise BatchTypeError(f"operand of {sign} must be a number or a batch; got {type(other).__name__}")
+        raise RefusedTypeError(f"operand of {sign} must be a number or a batch; got {type(other).__name__}")
     content: Content = {}
     for name, leaf in batch.items():
         operand = others.get(name, other) if isinstance(other, Nested) else other

@@ -15,7 +15,6 @@ from torch import Tensor
 
 __all__ = [
     "NUMERIC_KINDS",
-    "BatchTypeError",
     "Nested",
     "as_leaf",
     "blank_like",
@@ -32,10 +31,6 @@ __all__ = [
 
 NUMERIC_KINDS = "biufc"
 NestedT = TypeVar("NestedT", bound="Nested")
-
-
-class BatchTypeError(TypeError, AssertionError):
-    """A key that is no str or an operand of the wrong kind; also an AssertionError, which older code expects here."""
 
 
 class Nested:

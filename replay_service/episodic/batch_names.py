@@ -10,8 +10,9 @@ import numpy as np
 from torch import Tensor
 
 from replay_service.episodic.batch_joining import stacked
-from replay_service.episodic.batch_leaves import NUMERIC_KINDS, BatchTypeError, Nested, as_leaf, is_mapping_sequence
+from replay_service.episodic.batch_leaves import NUMERIC_KINDS, Nested, as_leaf, is_mapping_sequence
 from replay_service.episodic.batch_printing import described
+from replay_service.episodic.refusals import RefusedTypeError
 
 __all__ = ["NamedValues"]
 
@@ -42,7 +43,7 @@ class NamedValues(Nested):
             elif is_mapping_sequence(batch_dict):
                 content.update(stacked(map(type(self), batch_dict), 0, self.wrap))
             elif not isinstance(batch_dict, list | tuple | np.ndarray) or len(batch_dict):
-                raise BatchTypeError(
+                raise RefusedTypeError(
                     f"batch_dict must be a dict, a Batch or a sequence of these; got {type(batch_dict).__name__}"
                 )
         for name, value in kwargs.items():
@@ -144,5 +145,5 @@ class NamedValues(Nested):
 
 def _name(name: Any) -> str:
     if not isinstance(name, str):
-        raise BatchTypeError(f"name ({name!r}) must be a str; got {type(name).__name__}")
+        raise RefusedTypeError(f"name ({name!r}) must be a str; got {type(name).__name__}")
     return name
