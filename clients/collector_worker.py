@@ -2,6 +2,7 @@
 
 The group asks each worker for one bounded `collect` after another, as far as the main job admits. So collectors never run
 ahead of the learner without bound, each answer carries its statistics, and a worker that dies is an error of the next `poll`.
+Every request says where the newest weights are, so a collect begins with those that were published before it was asked for, or newer ones.
 """
 
 from __future__ import annotations
@@ -17,7 +18,8 @@ import torch
 from ray.exceptions import RayError
 from torch import Tensor
 
-from clients.collector import Collector, CollectStats, WeightSource
+from clients.collect_stats import CollectStats
+from clients.collector import Collector, WeightSource
 from clients.environments import make_environments
 from clients.failures import failure_of
 from clients.policy import Policy
@@ -34,10 +36,10 @@ SEED_STRIDE = 10_000
 
 @dataclass(frozen=True)
 class CollectorRecipe:
-    """All that a worker needs to build its collector; it can be pickled. Parameters not named here: see `Collector`.
+    """All that is needed to build a collector, here or in a worker; it can be pickled. Parameters not named: see `Collector`.
 
     policy: makes the policy, in the worker. env: Gymnasium id or factory, with env_options for `gymnasium.make`.
-    num_envs: environments of each worker. buffer: a handle. torch_threads: of the worker's process.
+    num_envs: environments of each worker. buffer: a handle, or in one process a buffer. torch_threads: of a worker's process.
     """
 
     policy: Callable[[], Policy]
@@ -45,22 +47,26 @@ class CollectorRecipe:
     num_envs: int
     buffer: Any
     env_options: dict[str, Any] = field(default_factory=dict)
-    steps_per_push: int = 16
+    exploration_noise: bool = False
+    steps_per_push: int | None = None
     extends_in_flight: int = 4
     worker: int = 0
+    first_lane: int = 0
     record_version: bool = False
     seed: int | None = None
     torch_threads: int = 1
 
-    def build(self, weights: WeightSource | None = None) -> Collector:
-        """The collector, with a source of newer weights; raises what its parts raise."""
+    def build(self, weights: WeightSource | None = None, policy: Policy | None = None) -> Collector:
+        """The collector, with a source of newer weights; `policy` in the place of a new one. Raises what its parts raise."""
         return Collector(
-            self.policy(),
+            self.policy() if policy is None else policy,
             make_environments(self.env, self.num_envs, **self.env_options),
             self.buffer,
+            exploration_noise=self.exploration_noise,
             steps_per_push=self.steps_per_push,
             extends_in_flight=self.extends_in_flight,
             worker=self.worker,
+            first_lane=self.first_lane,
             weights=weights,
             record_version=self.record_version,
             seed=self.seed,
@@ -79,9 +85,15 @@ class CollectorWorker:
         self._collector = recipe.build(self._box)
         self._collector.policy.train()
 
-    def collect(self, n_step: int) -> CollectStats:
-        """As `Collector.collect`."""
-        return self._collector.collect(n_step=n_step)
+    def collect(self, limits: dict[str, int], random: bool, version: int, place: list[Any]) -> CollectStats:
+        """As `Collector.collect`, with weights of `version` (as for `offer`) or newer ones; 0 for those of the policy itself."""
+        if version:
+            self._box.offer(version, place[0])
+        return self._collector.collect(**limits, random=random)
+
+    def reset_env(self) -> None:
+        """As `Collector.reset_env`."""
+        self._collector.reset_env()
 
     def offer(self, version: int, place: list[Any]) -> None:
         """As `WeightsBox.offer`; the reference is in a list, so that Ray passes it instead of what it refers to."""
@@ -91,6 +103,7 @@ class CollectorWorker:
 @dataclass
 class _Call:
     worker: int
+    steps: int  # rows that were asked for; 0 where episodes were
     started_s: float
 
 
@@ -127,6 +140,7 @@ class CollectorGroup:
         self._steps_of = [0] * len(workers)
         self.timeout_s = timeout_s
         self._calls: dict[Any, _Call] = {}  # ObjectRef of a collect -> whose; at most one per worker
+        self._place: list[Any] = []  # of the newest weights
 
     def __len__(self) -> int:
         return len(self._actors)
@@ -134,7 +148,12 @@ class CollectorGroup:
     @property
     def steps_under_way(self) -> int:
         """Rows that were asked for and are not reported yet."""
-        return len(self._calls) * self.steps_per_call
+        return sum(call.steps for call in self._calls.values())
+
+    @property
+    def busy(self) -> bool:
+        """Whether any worker collects."""
+        return bool(self._calls)
 
     def admit(self, most_steps: int) -> None:
         """Let idle workers go on while fewer than `most_steps` rows were asked for in all; each adds one call's rows at most."""
@@ -144,8 +163,26 @@ class CollectorGroup:
         for index in sorted(idle, key=self._steps_of.__getitem__):
             if self.env_steps + self.steps_under_way >= most_steps:
                 return
-            reference = self._actors[index].collect.remote(self.steps_per_call)
-            self._calls[reference] = _Call(index, time.monotonic())
+            self._ask(index, {"n_step": self.steps_per_call}, False)
+
+    def ask_all(self, *, n_step: int | None = None, n_episode: int | None = None, random: bool = False) -> None:
+        """Ask all workers for their shares of one collect, `n_step` rows (rounded up) or `n_episode` episodes.
+
+        Raises RuntimeError while any of them collects.
+        """
+        if self._calls:
+            raise RuntimeError(f"workers ({len(self)}) must be idle to be asked together; {len(self._calls)} collect")
+        for index in range(len(self)):
+            if n_step is not None:
+                self._ask(index, {"n_step": -(-n_step // len(self))}, random)
+            elif n_episode is not None and (share := (n_episode + len(self) - 1 - index) // len(self)):
+                self._ask(index, {"n_episode": share}, random)
+
+    def reset_env(self) -> None:
+        """Start new episodes in all environments, after what is under way; waits for it."""
+        resets = [actor.reset_env.remote() for actor in self._actors]
+        for reference, number in zip(resets, self._numbers, strict=True):
+            self._result(reference, number)
 
     def publish(self, weights: Mapping[str, Tensor]) -> int:
         """Tell all workers of newer acting weights, which each fetches after its next push; their version, counted from 1.
@@ -153,9 +190,9 @@ class CollectorGroup:
         They are stored once. Nothing is waited for: a worker that died shows at the next `poll`.
         """
         self.version += 1
-        place = [ray.put(dict(weights))]
+        self._place = [ray.put(dict(weights))]
         for actor in self._actors:
-            actor.offer.options(concurrency_group=WEIGHTS).remote(self.version, place)
+            actor.offer.options(concurrency_group=WEIGHTS).remote(self.version, self._place)
         return self.version
 
     def poll(self, timeout_s: float = 0.0) -> list[CollectStats]:
@@ -173,14 +210,14 @@ class CollectorGroup:
         reports = []
         for reference in ready:
             call = self._calls.pop(reference)
-            stats = self._result(reference, self._numbers[call.worker])
+            stats: CollectStats = self._result(reference, self._numbers[call.worker])
             self.env_steps += stats.n_collected_steps
             self._steps_of[call.worker] += stats.n_collected_steps
             reports.append(stats)
         for call in self._calls.values():
             if time.monotonic() - call.started_s > self.timeout_s:
                 raise ReplayTimeoutError(
-                    f"timeout_s ({self.timeout_s}) must be enough for {self.steps_per_call} steps; "
+                    f"timeout_s ({self.timeout_s}) must be enough for {call.steps or 'such'} steps; "
                     f"got no answer from collector {self._numbers[call.worker]}"
                 )
         return reports
@@ -193,17 +230,25 @@ class CollectorGroup:
             for actor in actors:
                 ray.kill(actor)
 
-    def _result(self, reference: Any, worker: int) -> CollectStats:
+    def _ask(self, index: int, limits: dict[str, int], random: bool) -> None:
+        reference = self._actors[index].collect.remote(limits, random, self.version, self._place)
+        self._calls[reference] = _Call(index, limits.get("n_step", 0), time.monotonic())
+
+    def _result(self, reference: Any, worker: int) -> Any:
         try:
-            stats: CollectStats = ray.get(reference, timeout=self.timeout_s)
+            return ray.get(reference, timeout=self.timeout_s)
         except RayError as error:
             raise failure_of(f"collector {worker}", error, self.timeout_s) from error
-        return stats
 
 
 def spread(recipe: CollectorRecipe, workers: int) -> list[CollectorRecipe]:
-    """`recipe` for `workers` workers: numbered from its own number on, with seeds that are far apart."""
+    """`recipe` for `workers` workers: numbered from its own number on, each with its own lanes, and seeds that are far apart."""
     return [
-        replace(recipe, worker=recipe.worker + i, seed=None if recipe.seed is None else recipe.seed + SEED_STRIDE * i)
+        replace(
+            recipe,
+            worker=recipe.worker + i,
+            first_lane=recipe.first_lane + i * recipe.num_envs,
+            seed=None if recipe.seed is None else recipe.seed + SEED_STRIDE * i,
+        )
         for i in range(workers)
     ]

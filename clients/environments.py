@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import gymnasium
@@ -17,7 +17,14 @@ import numpy as np
 from gymnasium.envs.registration import EnvSpec
 from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv, VectorEnv
 
-__all__ = ["EnvironmentStep", "VectorEnvironments", "make_environments", "registered", "wrap_environments"]
+__all__ = [
+    "DummyVectorEnv",
+    "EnvironmentStep",
+    "VectorEnvironments",
+    "make_environments",
+    "registered",
+    "wrap_environments",
+]
 
 Observation = Any
 """What a space holds: an array `[N, *obs]`, or a (nested) dict of such arrays for a `Dict` space."""
@@ -28,13 +35,15 @@ class EnvironmentStep:
     """What N environments answered to one action each; rows are in the order of the environments.
 
     next_observation: `[N, *obs]`, the true one, also where the episode ended.
-    reward: float32 `[N]`. terminated: bool `[N]`, the task ended. truncated: bool `[N]`, only the clock ended it.
+    reward: float64 `[N]`. terminated: bool `[N]`, the task ended. truncated: bool `[N]`, only the clock ended it.
+    info: what else the environments told, as Gymnasium's vector environments gather it (name -> array `[N]`).
     """
 
     next_observation: Observation
     reward: np.ndarray
     terminated: np.ndarray
     truncated: np.ndarray
+    info: dict[str, Any] = field(default_factory=dict)
 
     @property
     def done(self) -> np.ndarray:
@@ -60,6 +69,7 @@ class VectorEnvironments:
             )
         self._vector = vector
         self.num_envs: int = vector.num_envs
+        self.everyone = self.waiting = np.arange(self.num_envs)
         self.observation_space: gymnasium.Space[Any] = vector.single_observation_space
         self.action_space: gymnasium.Space[Any] = vector.single_action_space
 
@@ -76,8 +86,16 @@ class VectorEnvironments:
 
     def step(self, action: np.ndarray) -> EnvironmentStep:
         """Apply `action` `[N, *act]`; environments that were done must have been reset."""
-        next_observation, reward, terminated, truncated, _ = self._vector.step(action)
-        return EnvironmentStep(next_observation, np.asarray(reward, dtype=np.float32), terminated, truncated)
+        next_observation, reward, terminated, truncated, info = self._vector.step(action)
+        return EnvironmentStep(next_observation, np.asarray(reward, dtype=np.float64), terminated, truncated, info)
+
+    def exchange(self, action: np.ndarray, ids: np.ndarray) -> tuple[np.ndarray, EnvironmentStep]:
+        """As `step`; (environments that answered, their answers): here always all, in their order."""
+        return self.everyone, self.step(action)
+
+    def render(self) -> Any:
+        """What the environments show, as their render mode says."""
+        return self._vector.render()
 
     def seed_actions(self, seed: int) -> None:
         """Make `sample_actions` repeatable."""
@@ -91,6 +109,15 @@ class VectorEnvironments:
         """Close the environments; twice is fine."""
         if not self._vector.closed:
             self._vector.close()
+
+
+class DummyVectorEnv(VectorEnvironments):
+    """`VectorEnvironments` in this process, one from each factory; raises ValueError where there is none."""
+
+    def __init__(self, env_fns: Sequence[Callable[[], gymnasium.Env[Any, Any]]]) -> None:
+        if not env_fns:
+            raise ValueError("env_fns (0 factories) must be at least one; got none")
+        super().__init__(SyncVectorEnv(list(env_fns), autoreset_mode=AutoresetMode.DISABLED))
 
 
 def make_environments(
@@ -135,11 +162,15 @@ def registered(env_id: str) -> EnvSpec:
 
 
 def wrap_environments(
-    environments: VectorEnvironments | VectorEnv[Any, Any, Any] | gymnasium.Env[Any, Any],
+    environments: VectorEnvironments
+    | VectorEnv[Any, Any, Any]
+    | gymnasium.Env[Any, Any]
+    | Sequence[Callable[[], gymnasium.Env[Any, Any]]],
 ) -> VectorEnvironments:
     """`environments` as `VectorEnvironments`: a vector environment is taken as it is, a lone one becomes a vector of one.
 
-    Raises TypeError for anything else and ValueError for a vector environment that resets by itself.
+    A list of factories becomes a vector of what they make. Raises TypeError for anything else and ValueError for a vector
+    environment that resets by itself.
     """
     if isinstance(environments, VectorEnvironments):
         return environments
@@ -147,7 +178,10 @@ def wrap_environments(
         return VectorEnvironments(environments)
     if isinstance(environments, gymnasium.Env):
         lone = environments
-        return VectorEnvironments(SyncVectorEnv([lambda: lone], autoreset_mode=AutoresetMode.DISABLED))
+        return DummyVectorEnv([lambda: lone])
+    if isinstance(environments, list | tuple) and all(callable(factory) for factory in environments):
+        return DummyVectorEnv(environments)
     raise TypeError(
-        f"environments ({type(environments).__name__}) must be a gymnasium.Env, a gymnasium vector environment or VectorEnvironments"
+        f"environments ({type(environments).__name__}) must be a gymnasium.Env, a gymnasium vector environment, a list of "
+        "factories or VectorEnvironments; environments that answer one by one belong to an AsyncCollector"
     )

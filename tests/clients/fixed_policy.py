@@ -5,10 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 import torch
-from tensordict import TensorDict, TensorDictBase
+from tensordict import TensorDictBase
 from torch import nn
 
 from clients.policy import Policy
+from replay_service.episodic.batch import Batch
 
 
 class FixedPolicy(Policy):
@@ -21,10 +22,9 @@ class FixedPolicy(Policy):
         self.calls = 0
         self.order: list[tuple[str, bool, bool]] = []
 
-    def forward(self, data: TensorDictBase, state: Any = None) -> TensorDictBase:
+    def forward(self, data: Any, state: Any = None) -> Any:
         self.calls += 1
-        n = data.batch_size[0]
-        return TensorDict({"action": self.actor.choice.expand(n).clone()}, batch_size=[n])
+        return Batch(act=self.actor.choice.expand(len(data.obs)).clone())
 
     def process_fn(self, batch: TensorDictBase, buffer: Any, indices: torch.Tensor) -> TensorDictBase:
         self._note("process")

@@ -30,7 +30,7 @@ def test_termination_and_truncation_are_told_apart(truncates: bool) -> None:
     assert step.truncated.tolist() == [truncates] * 2
     assert step.terminated.tolist() == [not truncates] * 2
     assert step.done.all()
-    assert step.reward.dtype == np.float32
+    assert step.reward.dtype == np.float64
 
 
 def test_only_masked_environments_are_reset() -> None:
