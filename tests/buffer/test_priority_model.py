@@ -1,10 +1,8 @@
-"""Prioritized buffers against plain lists, and under many threads: tree and storage never disagree."""
+"""Prioritized buffers against plain lists: tree and storage never disagree. `test_stress` does the same under many threads."""
 
 from __future__ import annotations
 
 import random
-import threading
-from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -16,10 +14,8 @@ from replay_service import (
     ListStorage,
     PrioritizedSampler,
     TensorDictReplayBuffer,
-    TensorDictRoundRobinWriter,
 )
 from tests.buffer.priority_invariants import assert_priorities_are_consistent
-from tests.rows import assert_rows_are_whole, stamped_rows
 
 CAPACITY = 16
 
@@ -102,59 +98,3 @@ def test_like_a_list_of_records(storage: Any, within_buffer: bool) -> None:
         assert buffer.sampler.priorities().tolist() == [priority for _, priority in model.slots]
         assert buffer.can_sample() == any(priority for _, priority in model.slots)
     assert_priorities_are_consistent(buffer)
-
-
-def test_threads_that_write_draw_and_update() -> None:
-    buffer = TensorDictReplayBuffer(
-        storage=LazyTensorStorage(256),
-        sampler=PrioritizedSampler(256, 0.6, 0.4, max_priority_within_buffer=True),
-        writer=TensorDictRoundRobinWriter(track_generations=True),
-        batch_size=32,
-    )
-    buffer.extend(stamped_rows(256))
-    rounds = 150
-
-    def write(who: int) -> None:
-        for turn in range(rounds):
-            buffer.extend(stamped_rows(1 + (7 * turn + who) % 40, 100_000 * (who + 1) + 100 * turn))
-
-    def draw() -> None:
-        for _ in range(rounds):
-            batch = buffer.sample()
-            assert_rows_are_whole(batch)
-            assert 0.0 < float(batch["priority_weight"].min()) <= float(batch["priority_weight"].max()) <= 1.0
-
-    def update() -> None:
-        for turn in range(rounds):
-            batch = buffer.sample()
-            new = 10.0 ** (turn % 9 - 4) * torch.ones(32)
-            buffer.update_priority(batch["index"], new, generation=batch["index_generation"])
-
-    def patch() -> None:
-        for _ in range(rounds):
-            batch = buffer.sample()
-            rows = {"observation": batch["observation"]}
-            buffer.update_if_present(index=batch["index"], generation=batch["index_generation"], patch=rows)
-
-    _run(lambda: write(0), lambda: write(1), draw, draw, update, patch)
-    assert_priorities_are_consistent(buffer)
-
-
-def _run(*work: Callable[[], Any]) -> None:
-    """All of it at once; the first error of any thread is raised here."""
-    errors: list[BaseException] = []
-
-    def guarded(call: Callable[[], Any]) -> None:
-        try:
-            call()
-        except BaseException as error:
-            errors.append(error)
-
-    threads = [threading.Thread(target=guarded, args=(call,)) for call in work]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(timeout=60)
-    assert not any(thread.is_alive() for thread in threads)
-    if errors:
-        raise errors[0]
