@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 from typing import Any
 
+from replay_service.buffer.ensemble.replay_buffer_ensemble import ReplayBufferEnsemble
 from replay_service.buffer.her import HERReplayBuffer, HindsightStrategy
 from replay_service.buffer.prioritized_buffer import PrioritizedReplayBuffer
 from replay_service.buffer.query import TrajectoryPredicate, traj
@@ -12,6 +13,7 @@ from replay_service.buffer.remote_buffer import RemoteTensorDictReplayBuffer
 from replay_service.buffer.replay_buffer import ReplayBuffer
 from replay_service.buffer.samplers.base import Sampler
 from replay_service.buffer.samplers.consuming import ConsumingSampler
+from replay_service.buffer.samplers.ensemble import SamplerEnsemble
 from replay_service.buffer.samplers.llm import PromptGroupSampler
 from replay_service.buffer.samplers.prioritized import PrioritizedSampler
 from replay_service.buffer.samplers.prioritized_slice import PrioritizedSliceSampler
@@ -30,6 +32,7 @@ from replay_service.buffer.schedules import (
 )
 from replay_service.buffer.storages.base import Storage
 from replay_service.buffer.storages.compressed_list import CompressedListStorage
+from replay_service.buffer.storages.ensemble import StorageEnsemble
 from replay_service.buffer.storages.lazy_memmap import LazyMemmapStorage
 from replay_service.buffer.storages.lazy_stack import LazyStackStorage
 from replay_service.buffer.storages.lazy_tensor import LazyTensorStorage
@@ -42,10 +45,12 @@ from replay_service.buffer.units import SampleUnit, Sequence, Transition
 from replay_service.buffer.video.clip import VideoClipRef
 from replay_service.buffer.video.decoders import clear_video_decoder_cache, set_video_decoder_cache_size
 from replay_service.buffer.writers.base import Writer
+from replay_service.buffer.writers.ensemble import WriterEnsemble
 from replay_service.buffer.writers.immutable import ImmutableDatasetWriter
 from replay_service.buffer.writers.max_value import TensorDictMaxValueWriter
 from replay_service.buffer.writers.round_robin import RoundRobinWriter, TensorDictRoundRobinWriter
 from replay_service.errors import (
+    CheckpointError,
     ClosedError,
     EmptyBufferError,
     LayoutError,
@@ -58,6 +63,7 @@ from replay_service.errors import (
 from replay_service.records import ConditionalUpdateResult, UpdateResult
 
 __all__ = [
+    "CheckpointError",
     "ClosedError",
     "CompressedListStorage",
     "ConditionalUpdateResult",
@@ -83,11 +89,13 @@ __all__ = [
     "RayReplayBuffer",
     "RemoteTensorDictReplayBuffer",
     "ReplayBuffer",
+    "ReplayBufferEnsemble",
     "ReplayError",
     "ReplayTimeoutError",
     "RoundRobinWriter",
     "SampleUnit",
     "Sampler",
+    "SamplerEnsemble",
     "SamplerWithoutReplacement",
     "SchedulerList",
     "Sequence",
@@ -97,6 +105,7 @@ __all__ = [
     "StalenessAwareSampler",
     "StepScheduler",
     "Storage",
+    "StorageEnsemble",
     "StreamingSliceSampler",
     "TensorDictMaxValueWriter",
     "TensorDictPrioritizedReplayBuffer",
@@ -108,14 +117,15 @@ __all__ = [
     "Transition",
     "TransportUnavailableError",
     "UpdateResult",
-    "Writer",
-    "filter_trajectories",
     "VideoClipRef",
-    "iter_trajectories",
+    "Writer",
+    "WriterEnsemble",
     "clear_video_decoder_cache",
+    "filter_trajectories",
+    "iter_trajectories",
+    "set_video_decoder_cache_size",
     "traj",
 ]
-    "set_video_decoder_cache_size",
 
 HOSTED = {"RayReplayBuffer": "replay_service.service.owner"}
 """Names that need Ray, imported when they are first asked for: a local buffer works without it."""

@@ -17,9 +17,9 @@ from replay_service.buffer.compatibility import require_compatible
 from replay_service.buffer.consumption import consuming_sampler, require_consumable, write_into_freed
 from replay_service.buffer.late_writes import LateWrites
 from replay_service.buffer.local_service import finished
+from replay_service.buffer.membership import Membership
 from replay_service.buffer.pick import Pick
 from replay_service.buffer.pinning import pinned, require_cuda
-from replay_service.buffer.prefetching import Prefetching
 from replay_service.buffer.priorities import checked_priorities
 from replay_service.buffer.querying import Querying
 from replay_service.buffer.record_access import RecordAccess
@@ -34,7 +34,7 @@ from replay_service.structure import Leaf, build
 __all__ = ["Pick", "ReplayBuffer"]
 
 
-class ReplayBuffer(RecordAccess, LateWrites, Querying, Prefetching):
+class ReplayBuffer(RecordAccess, LateWrites, Querying, Membership):
     """A composable replay buffer.
 
     Every call is atomic: it happens under one lock, and a call that fails changes nothing.

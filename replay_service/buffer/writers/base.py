@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from replay_service.buffer.index import Index
-from replay_service.buffer.storages.base import Storage
+from replay_service.buffer.storages.base import Batch, Storage
 from replay_service.errors import ReplayError
 
 __all__ = ["Writer"]
@@ -50,6 +50,9 @@ class Writer(ABC):
 
     def require_writable(self) -> None:  # noqa: B027
         """Raises RuntimeError if records may be neither added nor forgotten."""
+
+    def check_records(self, batch: Batch) -> None:  # noqa: B027
+        """Raises what `extend` would on prepared records; nothing changes."""
 
     def register_storage(self, storage: Storage) -> None:
         """Makes `storage` the one this writer writes to."""

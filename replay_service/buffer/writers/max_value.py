@@ -152,6 +152,10 @@ class TensorDictMaxValueWriter(Writer):
         written[rows] = slots
         return written
 
+    def check_records(self, batch: Batch) -> None:
+        """Raises LayoutError or PriorityError if records cannot be ranked."""
+        self._ranks_of(batch)
+
     def mark_update(self, records: Tensor) -> None:
         """Is told of records that were changed in place: they are ranked again."""
         if self._ranks is not None and len(self._ranks) == self.storage.filled:

@@ -1,0 +1,1 @@
+"""Several buffers seen as one."""
