@@ -7,6 +7,7 @@ process and a tensor for the wire. What came as a torch tensor is given out as o
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
 from typing import Any
 
@@ -97,6 +98,7 @@ class ArrayColumn(StepColumn):
 
     def __init__(self, key: Key, shape: tuple[int, ...], dtype: np.dtype[Any], size: int) -> None:
         self.key, self.shape, self.dtype = key, shape, dtype
+        self._row_bytes = dtype.itemsize * math.prod(shape)
         self._column: Column | None = None
         torch_dtype = _torch_dtype(dtype)
         if torch_dtype is None:
@@ -124,8 +126,7 @@ class ArrayColumn(StepColumn):
     def read(self, slots: Ints) -> Array:
         """A copy of rows."""
         whole: Array = self.whole
-        width = whole.itemsize * int(np.prod(self.shape, dtype=np.int64))
-        size_bytes = width * slots.size
+        size_bytes = self._row_bytes * slots.size
         if size_bytes < RECYCLED_BYTES:
             return whole.take(slots, 0)
         out = ARENA.take(size_bytes).view(self.dtype).reshape(*slots.shape, *self.shape)

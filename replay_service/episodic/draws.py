@@ -17,6 +17,9 @@ Ints = NDArray[np.int64]
 class Draws:
     """Uniform draws with replacement. It is told of every step that comes and goes."""
 
+    state_keys: tuple[str, ...] = ()
+    """What `state_dict` has."""
+
     def draw(self, count: int, rings: Rings, random: np.random.RandomState) -> Ints:
         """`count` slots int64 `[count]`, grouped by ring; `rings` hold at least one step."""
         return rings.nth(random.randint(0, rings.total, count))

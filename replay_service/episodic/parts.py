@@ -158,19 +158,22 @@ class BufferParts:
         """
         if isinstance(index, slice):
             return self._available() if index == slice(None) else self._rings.stored()[index]
+        slots = self._numbers_of(index)
+        if slots.size and (int(slots.max()) >= self._rings.size or not self._rings.is_dense(int(slots.max()))):
+            held = self._rings.holds(slots)
+            if not held.all():
+                raise self._not_stored(slots[~held].reshape(-1)[0])
+        return slots
+
+    def _numbers_of(self, index: Any) -> Ints:
+        """As `_slots_of`, for what is no slice; whether the slots hold steps is left to be found out."""
         array = index.detach().cpu().numpy() if isinstance(index, Tensor) else np.asarray(index)
         if array.dtype.kind == "b":
             return self._masked(array)
         if array.dtype.kind not in "iu" and array.size:
             raise TypeError(f"index ({array.dtype}) must be integers, a mask or a slice; got something else")
         slots: Ints = array.astype(np.int64, copy=False)
-        if slots.size and int(slots.min()) < 0:
-            return self._from_the_end(slots)
-        if slots.size and (int(slots.max()) >= self._rings.size or not self._rings.is_dense(int(slots.max()))):
-            held = self._rings.holds(slots)
-            if not held.all():
-                raise self._not_stored(slots[~held].reshape(-1)[0])
-        return slots
+        return self._from_the_end(slots) if slots.size and int(slots.min()) < 0 else slots
 
     def _masked(self, mask: NDArray[np.bool_]) -> Ints:
         if mask.shape == (self.maxsize,):
@@ -184,7 +187,7 @@ class BufferParts:
         stored = self._rings.stored()
         if int(slots.min()) < -stored.size:
             raise self._not_stored(int(slots.min()))
-        return self._slots_of(np.where(slots < 0, stored[np.minimum(slots, -1)], slots))
+        return np.where(slots < 0, stored[np.minimum(slots, -1)], slots)
 
     def _not_stored(self, slot: int) -> IndexError:
         return IndexError(

@@ -38,6 +38,8 @@ class PriorityDraws(Draws):
         ValueError: `alpha` or `beta` out of range.
     """
 
+    state_keys = ("leaves", "extremes", "beta")
+
     def __init__(self, size: int, alpha: float, beta: float, weight_norm: bool) -> None:
         if not 0.0 < alpha < math.inf:
             raise ValueError(f"alpha ({alpha}) must be above 0 and finite")

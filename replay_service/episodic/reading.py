@@ -98,12 +98,12 @@ class BufferReading(BufferParts):
             IndexError: a slot that holds no step.
         """
         with self.lock:
-            return self._rings.prev(self._slots_of(index))[()]
+            return self._rings.prev(self._numbers_of(index))[()]
 
     def next(self, index: Any) -> Any:
         """The slot of the step after each, or its own at the end of its episode and for the newest step; as `prev`."""
         with self.lock:
-            return self._rings.next(self._slots_of(index))[()]
+            return self._rings.next(self._numbers_of(index))[()]
 
     def unfinished_index(self) -> Ints:
         """Slots of steps that nothing follows though they are not done, int64 `[n]`, ring by ring: the newest of each

@@ -73,6 +73,10 @@ class Rings:
         Rings.__init__(self, state["shape"])
         self.load_state_dict(state["state"])
 
+    def like(self) -> Rings:
+        """Empty rings of the same shape."""
+        return Rings(self._shape)
+
     @property
     def number(self) -> int:
         """How many rings there are."""
@@ -201,7 +205,7 @@ class Rings:
         if ring is None:
             return np.concatenate([np.empty(0, np.int64), *(self.order(ring) for ring in range(self.number))])
         start, length = self.edges[ring], self.lengths[ring]
-        if length < self._capacities[ring]:
+        if length == 0 or length < self._capacities[ring]:
             return np.arange(start, start + length)
         oldest = self.newest[ring] + 1
         return np.concatenate([np.arange(oldest, start + length), np.arange(start, oldest)])

@@ -9,6 +9,7 @@ import numpy as np
 import torch
 
 from replay_service.episodic.hdf5 import Pickled, read_tree, write_tree
+from replay_service.episodic.store import StepStore
 from replay_service.episodic.writing import BufferWriting
 from replay_service.errors import LayoutError
 
@@ -49,9 +50,16 @@ class BufferSaving(BufferWriting):
         if missing:
             raise LayoutError(f"state_dict must be that of an episodic buffer; {sorted(missing)} are missing")
         with self.lock:
+            if set(state["draws"]) != set(self._draws.state_keys):
+                raise LayoutError(
+                    f"state_dict must be that of a buffer that draws alike; got {sorted(state['draws'])} instead of "
+                    f"{sorted(self._draws.state_keys)}"
+                )
             self._settle()
-            self._rings.load_state_dict(state["rings"])
-            self._store.load_rows(self._rings.stored(), state["columns"])
+            rings, store = self._rings.like(), StepStore(self.maxsize)
+            rings.load_state_dict(state["rings"])
+            store.load_rows(rings.stored(), state["columns"])
+            self._rings, self._store = rings, store
             self._totals.load_state_dict(state["totals"])
             self._draws.load_state_dict(state["draws"])
             position, has_gauss = map(int, state["random"]["numbers"])

@@ -177,7 +177,7 @@ class StepStore:
         for column in self._columns.values():
             flags = column.nulls(slots)
             if flags is not None:
-                found |= flags.reshape(slots.size, -1).any(1)
+                found |= flags.any(axis=tuple(range(1, flags.ndim)))
         return found
 
     def _part(self, key: Key) -> Any:

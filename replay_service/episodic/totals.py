@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from functools import cache
 from types import ModuleType
 from typing import Any, NamedTuple
@@ -46,7 +47,7 @@ class EpisodeTotals:
 
     def add(self, ring_of: Ints, slots: Ints, rewards: Floats, ends: NDArray[np.bool_]) -> Reports:
         """Counts steps: `rewards` float64 `[n, *shape]`, the others `[n]`, contiguous; the last argument is the end flags."""
-        flat = rewards.reshape(ring_of.size, -1)
+        flat = rewards.reshape(ring_of.size, math.prod(rewards.shape[1:]))
         if self._running is None or self._running.shape[1] != flat.shape[1]:
             self._running = np.zeros((self._first_slots.size, flat.shape[1]))
         returns, found = np.empty(flat.shape), np.empty((ring_of.size, 2), np.int64)

@@ -1,0 +1,101 @@
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from replay_service.episodic import Batch, PrioritizedReplayBuffer, ReplayBuffer, VectorReplayBuffer
+from replay_service.episodic.hdf5 import read_tree, write_tree
+from replay_service.errors import LayoutError
+from tests.episodic.steps import listed, tr
+
+CPU = torch.device("cpu")
+
+
+def test_trees_come_back_as_they_were(tmp_path: Path) -> None:
+    tree: dict[str, Any] = {
+        "z/ with a slash": np.arange(3),
+        "a": {"t": torch.ones(2, 3), "h": torch.ones(2, 3, dtype=torch.bfloat16), "empty": {}},
+        "o": np.array([{"x": 1}, None], object),
+        "numbers": [1, 2],
+        "n": None,
+        "f": 1.5,
+        "s": "text",
+        "none": np.empty((0, 3)),
+        "scalar": np.array(4),
+    }
+    write_tree(tmp_path / "f", "Name", tree, "gzip")
+    name, found = read_tree(tmp_path / "f", CPU)
+    assert (name, list(found)) == ("Name", list(tree))
+    assert found["z/ with a slash"].tolist() == [0, 1, 2]
+    assert found["a"]["h"].dtype == torch.bfloat16
+    assert torch.equal(found["a"]["t"], torch.ones(2, 3))
+    assert torch.equal(found["a"]["h"], torch.ones(2, 3, dtype=torch.bfloat16))
+    assert found["o"].tolist() == [{"x": 1}, None]
+    assert (found["numbers"], found["n"], found["f"], found["s"]) == ([1, 2], None, 1.5, "text")
+    assert (found["none"].shape, int(found["scalar"])) == ((0, 3), 4)
+
+
+def everything() -> ReplayBuffer:
+    buffer = ReplayBuffer(4, stack_num=2, random_seed=5)
+    for number in range(6):
+        info = {"text": f"n{number}", "any": {"k": [number]}}
+        buffer.add(tr(number, number == 2, obs={"x": torch.full((2,), number), "y": np.float32(number)}, info=info))
+    return buffer
+
+
+@pytest.mark.parametrize("compression", [None, "gzip"])
+def test_e25_a_file_keeps_everything(tmp_path: Path, compression: str | None) -> None:
+    buffer = everything()
+    buffer.save_hdf5(tmp_path / "file.hdf5", compression)
+    copy = ReplayBuffer.load_hdf5(tmp_path / "file.hdf5")
+    assert repr(copy) == repr(buffer)
+    for both in (buffer, copy):
+        assert listed(both.add(tr(6, True, obs={"x": torch.ones(2), "y": 1.0}))) == [2, 18.0, 4, 3]
+    assert copy[:] == buffer[:]
+    assert copy.sample(8)[1].tolist() == buffer.sample(8)[1].tolist()
+
+
+def test_a_file_of_another_kind_is_refused(tmp_path: Path) -> None:
+    everything().save_hdf5(tmp_path / "file.hdf5")
+    with pytest.raises(LayoutError, match="must hold a VectorReplayBuffer; got ReplayBuffer"):
+        VectorReplayBuffer.load_hdf5(tmp_path / "file.hdf5")
+    import h5py
+
+    with h5py.File(tmp_path / "other.hdf5", "w") as file:
+        file["a"] = 1
+    with pytest.raises(LayoutError, match="another kind of file"):
+        ReplayBuffer.load_hdf5(tmp_path / "other.hdf5")
+
+
+def test_a_file_that_cannot_be_written_leaves_the_old_one(tmp_path: Path) -> None:
+    path = tmp_path / "file.hdf5"
+    buffer = ReplayBuffer(3)
+    buffer.add(tr(0))
+    buffer.save_hdf5(path)
+    old = path.read_bytes()
+    buffer.add(tr(1, info={"no": lambda: 0}))
+    with pytest.raises(Exception, match=r"pickle|local"):
+        buffer.save_hdf5(path)
+    assert path.read_bytes() == old
+    assert [entry.name for entry in tmp_path.iterdir()] == ["file.hdf5"]
+
+
+def test_it_says_what_is_missing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "h5py", None)
+    with pytest.raises(ImportError, match="hdf5"):
+        everything().save_hdf5(tmp_path / "file.hdf5")
+
+
+def test_states_of_other_buffers_are_refused() -> None:
+    with pytest.raises(LayoutError, match="missing"):
+        ReplayBuffer(3).load_state_dict({"columns": {}})
+    before = PrioritizedReplayBuffer(3, 0.5, 0.5)
+    before.add(Batch(obs=1, act=1, rew=1, done=0))
+    with pytest.raises(ValueError, match="state"):
+        before.load_state_dict(everything().state_dict())
+    assert before[:].obs.tolist() == [1]
