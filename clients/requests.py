@@ -6,10 +6,12 @@ from typing import Any
 
 import numpy as np
 import torch
+from tensordict import TensorDict, TensorDictBase
 from torch import Tensor
 
 from replay_service.errors import LayoutError
-from replay_service.structure import Rows, flatten_rows
+from replay_service.specs import Spec
+from replay_service.structure import Rows, flatten_rows, row_of
 from replay_service.wire.indices import array_of
 from replay_service.wire.message import TEXT, Message, compose, spec_static, static_text
 from replay_service.wire.verbs import Verb
@@ -26,12 +28,45 @@ __all__ = [
 
 
 def extend_request(data: Any, update_priority: bool | None) -> Message:
-    """The request that appends a batch; as an object if it is no dense tensor."""
+    """The request that appends a batch; as an object if it is no dense tensor, nor a list of records that look alike."""
     arguments = (-1 if update_priority is None else int(update_priority),)
+    if type(data) is list and any(map(_is_record, data)):
+        rows = _listed_rows(data)
+        if rows is not None:
+            return records_request(Verb.EXTEND, rows, (*arguments, 1))
+        return object_request(
+            Verb.EXTEND, data, LayoutError("data (a list) must hold records that look alike"), arguments
+        )
     try:
         return records_request(Verb.EXTEND, flatten_rows(data), arguments)
     except LayoutError as error:
         return object_request(Verb.EXTEND, data, error, arguments)
+
+
+def _is_record(value: Any) -> bool:
+    """Whether a tensor or TensorDict has no dimension of rows, so that a list of such can only be one of records."""
+    return isinstance(value, Tensor | TensorDictBase) and value.ndim == 0
+
+
+def _listed_rows(data: list[Any]) -> Rows | None:
+    """The records of a list as rows; None unless they are all tensors or TensorDicts of one layout."""
+    if any(type(record) not in (Tensor, TensorDict) or record.ndim for record in data):
+        return None
+    try:
+        records = [row_of(record) for record in data]
+    except LayoutError:
+        return None
+    first = records[0]
+    layout = first.leaves()
+    if not _is_plain(first.spec) or any(rows.spec != first.spec or rows.leaves() != layout for rows in records):
+        return None
+    tensors = [torch.cat(column) for column in zip(*(rows.tensors for rows in records), strict=True)]
+    return Rows(first.keys, tensors, first.spec, len(records))
+
+
+def _is_plain(spec: Spec) -> bool:
+    """Whether a record is made of tensors and TensorDicts alone: no class that only its own process may know."""
+    return isinstance(spec, str) or (spec[0] == "td" and all(_is_plain(part) for _, part in spec[-1]))
 
 
 def object_request(verb: Verb, data: Any, error: LayoutError, arguments: tuple[int, ...] = ()) -> Message:

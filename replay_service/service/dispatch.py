@@ -166,7 +166,8 @@ class Dispatch:
 
     def _extend(self, request: Message) -> Message:
         flag = request.argument(0, -1)
-        index = self.buffer.extend(self._data_of(request), update_priority=None if flag < 0 else bool(flag))
+        data = _listed(request.records()) if request.argument(1) else self._data_of(request)
+        index = self.buffer.extend(data, update_priority=None if flag < 0 else bool(flag))
         return compose(request.verb, [(("index",), index)])
 
     def _add(self, request: Message) -> Message:
@@ -297,6 +298,11 @@ def _slots_of(index: int | Tensor) -> Tensor:
 
 def _end_of(request: Message) -> int | None:
     return request.argument(1) if request.argument(0) else None
+
+
+def _listed(rows: Rows) -> list[Any]:
+    """The records of a list that travelled as rows."""
+    return [_only_row(rows[row : row + 1]) for row in range(rows.count)]
 
 
 def _only_row(rows: Rows) -> Any:

@@ -50,6 +50,39 @@ def test_what_is_no_batch_of_tensors_travels_as_an_object_that_is_named(data: An
     assert not request.tensors
 
 
+@pytest.mark.parametrize(
+    "data",
+    [
+        [torch.tensor(3), torch.tensor(4)],
+        [stamped_rows(3)[row] for row in range(3)],
+        [TensorDict({"a": {"b": torch.zeros(2, 3)}}, []), TensorDict({"a": {"b": torch.ones(2, 3)}}, [])],
+    ],
+)
+def test_a_list_of_records_that_look_alike_travels_as_rows(data: list[Any]) -> None:
+    request = extend_request(data, True)
+    assert (request.objects, request.rows, request.arguments[:2]) == (None, len(data), (1, 1))
+    for sent, record in zip(request.records().build().unbind(0), data, strict=True):
+        assert bool((sent == record).all())
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        [torch.tensor(3), torch.tensor(4.0)],
+        [torch.tensor(3), "four"],
+        [torch.tensor(3), TensorDict({"a": torch.zeros(1)}, [])],
+        [TensorDict({"a": torch.zeros(1)}, []), TensorDict({"b": torch.zeros(1)}, [])],
+        [TensorDict({"a": torch.zeros(1)}, []), TensorDict({"a": torch.zeros(2)}, [])],
+        (torch.tensor(3), torch.tensor(4)),
+        [],
+    ],
+)
+def test_other_lists_travel_as_objects(data: Any) -> None:
+    request = extend_request(data, None)
+    assert request.objects == (data,)
+    assert request.argument(1) == 0
+
+
 def test_one_record() -> None:
     request = records_request(Verb.ADD, row_of(stamped_rows(2)[1]))
     assert request.rows == 1

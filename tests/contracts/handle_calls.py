@@ -126,6 +126,7 @@ TENSORDICT_CALLS: dict[str, list[Call]] = {
         lambda b: b.query(3),
     ],
     "into an empty one": [
+        lambda b: b.extend([torch.tensor(1), torch.tensor(2)]),
         lambda b: b.extend(torch.zeros(2)),
         lambda b: b.add(torch.zeros(2)),
         lambda b: b.extend({"a": torch.zeros(2), "index": torch.ones(2)}),
@@ -253,6 +254,18 @@ RECORD_CALLS: dict[str, list[Call]] = {
         lambda b: b.extend([]),
         len,
         lambda b: b.write_count,
+    ],
+    "a list of records": [
+        lambda b: b.extend([torch.tensor(number) for number in range(3)]),
+        lambda b: b.sample(),
+        lambda b: b.extend([torch.tensor(3.5), torch.tensor(4.5)]),
+        lambda b: b.extend([torch.tensor(5), torch.zeros(2)]),
+        lambda b: b.extend([stamped_rows(4)[row] for row in range(4)]),
+        lambda b: b.extend([TensorDict({"a": torch.zeros(2, 3)}, []), TensorDict({"b": torch.ones(2, 3)}, [])]),
+        lambda b: b.extend([TensorDict({"a": torch.zeros(2, 3)}, []), TensorDict({"a": torch.ones(2, 3)}, [])]),
+        lambda b: b.extend([torch.zeros(2), torch.ones(2)]),
+        *(get(place) for place in range(15)),
+        len,
     ],
     "tensors": [
         lambda b: b.extend(torch.arange(6).view(3, 2)),
