@@ -78,6 +78,12 @@ class Channels:
             self._leave(channel)
             raise
 
+    def transforms(self, timeout_s: float) -> Any:
+        """What the service leaves to its clients to run on records; None for nothing."""
+        if self._fixed is not None:
+            return None
+        return find_service(self._address.name, self._address.namespace, timeout_s)[1].get("transforms")
+
     def routes(self) -> dict[str, Route]:
         """The route of every verb that was used, by its name."""
         return {verb.name.lower(): route for verb, route in self._routes.items()}

@@ -9,10 +9,11 @@ import torch
 from torch import Tensor
 
 from clients.channels import Channels
-from clients.decoding import decode_records, decode_sample, decode_trajectories
+from clients.decoding import decode_trajectories
 from clients.futures import Future
 from clients.joining import find_service, join_ray, positive_seconds
-from clients.prefetch import Prefetch
+from clients.prefetch import Prefetch, PrefetchThreads
+from clients.reception import Reception
 from clients.requests import (
     end_arguments,
     extend_request,
@@ -20,11 +21,11 @@ from clients.requests import (
     object_request,
     query_request,
     records_request,
-    sample_request,
 )
 from replay_service.errors import LayoutError
 from replay_service.info import priorities_of
 from replay_service.records import ConditionalUpdateResult, ServiceAddress, UpdateResult
+from replay_service.sources import source_entries
 from replay_service.specs import Key
 from replay_service.structure import flatten_rows, row_of
 from replay_service.wire.channel import Channel
@@ -53,6 +54,7 @@ class ReplayClient:
     def __init__(self, address: ServiceAddress, channel: Channel | None = None) -> None:
         self._address = address
         self._channels = Channels(address, channel)
+        self._reception = Reception(lambda: self._channels.transforms(address.timeout_s))
         self._closed = False
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -87,20 +89,24 @@ class ReplayClient:
             EmptyBufferError: there is nothing to draw.
             ValueError, TypeError: `batch_size` is missing, not an integer or not positive.
         """
-        reply = self._call(sample_request(batch_size, return_info), timeout)
-        return decode_sample(reply, return_info)
+        reply = self._call(self._reception.request(batch_size, return_info), timeout)
+        return self._reception.sample(reply, return_info)
 
     def submit_sample(self, batch_size: int | None = None) -> Future[Any]:
         """Asks for a sample without waiting."""
-        return self._submit(sample_request(batch_size, False), lambda reply: decode_sample(reply, False))
+        return self._submit(
+            self._reception.request(batch_size, False), lambda reply: self._reception.sample(reply, False)
+        )
 
     def prefetch(self, batch_size: int | None = None, depth: int = 2) -> Prefetch[Any]:
         """Samples without end, of which `depth` are asked for ahead: the next travels while this one trains.
 
+        Transforms that the service left to its clients, such as the decoding of video, run on `depth` threads meanwhile.
         What is returned is an iterator that can be closed, also by `with`.
         """
-        sample_request(batch_size, False)
-        return Prefetch(lambda: self.submit_sample(batch_size), depth, self._address.timeout_s)
+        self._reception.request(batch_size, False)
+        threads = PrefetchThreads(depth, lambda: self._reception.has_transforms)
+        return Prefetch(lambda: threads.started(self.submit_sample(batch_size)), depth, self._address.timeout_s)
 
     # -- priorities and late writes ---------------------------------------------------------------------------------
 
@@ -108,9 +114,9 @@ class ReplayClient:
         self, index: Any, priority: Any, *, generation: Tensor | None = None, timeout: float | None = None
     ) -> UpdateResult:
         """Sets the priorities of records `index` `[B]`; with `generation`, those overwritten since are skipped."""
-        entries = [(("index",), index_of(index)), (("priority",), torch.as_tensor(priority).detach())]
+        entries = [(("index",), index_of(index)), (("priority",), torch.as_tensor(priority, device="cpu").detach())]
         if generation is not None:
-            entries.append((("generation",), torch.as_tensor(generation)))
+            entries.append((("generation",), torch.as_tensor(generation, device="cpu")))
         reply = self._call(compose(Verb.UPDATE_PRIORITY, entries), timeout)
         return UpdateResult(reply.tensor("updated"))
 
@@ -143,11 +149,12 @@ class ReplayClient:
             statics["version_key"] = [version_key] if isinstance(version_key, str) else list(version_key)
         entries: list[tuple[Key, Tensor]] = [
             (("index",), index_of(index)),
-            (("generation",), torch.as_tensor(generation).reshape(-1)),
+            (("generation",), torch.as_tensor(generation, device="cpu").reshape(-1)),
         ]
         if version is not None:
-            entries.append((("version",), torch.as_tensor(version).reshape(-1)))
+            entries.append((("version",), torch.as_tensor(version, device="cpu").reshape(-1)))
         entries += [(("patch", *key), tensor) for key, tensor in zip(rows.keys, rows.tensors, strict=True)]
+        entries += source_entries(rows.spec, rows.keys, rows.tensors)
         arguments = (int(require_newer),)
         request = compose(Verb.UPDATE_IF_PRESENT, entries, static=static_text(statics), arguments=arguments)
         reply = self._call(request, timeout)
@@ -158,7 +165,16 @@ class ReplayClient:
     def __getitem__(self, index: Any) -> Any:
         """The records at `index`; `IndexError` outside what is filled."""
         arguments, entries = encode_index(index)
-        return decode_records(self._call(compose(Verb.GET, entries, arguments=arguments), None))
+        is_entry = bool(entries) and entries[0][0] == ("key",)
+        try:
+            reply = self._call(compose(Verb.GET, entries, arguments=arguments), None)
+        except KeyError:
+            if is_entry and self._channels.transforms(self._address.timeout_s) is not None:
+                return self[:][index]  # an entry that is made here
+            raise
+        if is_entry and self._reception.is_left(reply):
+            return self[:][index]
+        return self._reception.records(reply)
 
     def __setitem__(self, index: Any, data: Any) -> None:
         """Overwrites filled records in place."""
@@ -171,6 +187,7 @@ class ReplayClient:
             request.objects, request.obstacle = (data,), str(error).partition(" must ")[0]
         else:
             entries += [(("data", *key), tensor) for key, tensor in zip(rows.keys, rows.tensors, strict=True)]
+            entries += source_entries(rows.spec, rows.keys, rows.tensors)
             arguments = (*arguments, *(0,) * (5 - len(arguments)), int(single))
             static = static_text({"spec": rows.spec})
             request = compose(Verb.SET, entries, static=static, rows=rows.count, arguments=arguments)
@@ -178,7 +195,7 @@ class ReplayClient:
 
     def read_all_in_order(self, end: int | None = None, *, timeout: float | None = None) -> Any:
         """The leading `end` slots (all for None) in storage order."""
-        return decode_records(self._call(Message(Verb.READ_ALL, arguments=end_arguments(end)), timeout))
+        return self._reception.records(self._call(Message(Verb.READ_ALL, arguments=end_arguments(end)), timeout))
 
     def write_all(self, data: Any, end: int | None = None, *, timeout: float | None = None) -> None:
         """Overwrites the leading `end` slots (all for None)."""

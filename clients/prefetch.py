@@ -2,18 +2,70 @@
 
 from __future__ import annotations
 
+import concurrent.futures
 import contextlib
 import time
 from collections import deque
 from collections.abc import Callable, Iterator
-from typing import Generic, TypeVar
+from typing import Generic, Protocol, TypeVar
 
-from clients.futures import Future
-from replay_service.errors import ReplayError
+from replay_service.errors import ReplayError, ReplayTimeoutError
 
-__all__ = ["Prefetch"]
+__all__ = ["Prefetch", "PrefetchThreads"]
 
 Value = TypeVar("Value")
+Given = TypeVar("Given", covariant=True)
+
+
+class Awaited(Protocol[Given]):
+    """A result that can be waited for."""
+
+    def result(self, timeout: float | None = None) -> Given:
+        """The result; waits up to `timeout` seconds."""
+
+
+class Started(Generic[Value]):
+    """A result that a thread waits for, and works on."""
+
+    def __init__(self, running: concurrent.futures.Future[Value]) -> None:
+        self._running = running
+
+    def result(self, timeout: float | None = None) -> Value:
+        """The result; waits up to `timeout` seconds.
+
+        Raises:
+            ReplayTimeoutError: it was not there in time.
+        """
+        try:
+            return self._running.result(timeout)
+        except (TimeoutError, concurrent.futures.TimeoutError) as error:
+            if self._running.done():  # the call's own words
+                raise
+            raise ReplayTimeoutError(
+                f"timeout ({timeout} s) must cover the call and the transforms of its result"
+            ) from error
+
+
+class PrefetchThreads:
+    """Threads that wait for results and work on them while others are under way; none are started before they are wanted.
+
+    Args:
+        depth: how many.
+        are_wanted: whether there is work to do on results.
+    """
+
+    def __init__(self, depth: int, are_wanted: Callable[[], bool]) -> None:
+        self._depth = depth
+        self._are_wanted = are_wanted
+        self._pool: concurrent.futures.ThreadPoolExecutor | None = None
+
+    def started(self, future: Awaited[Value]) -> Awaited[Value]:
+        """The result of `future`, which a thread waits for from now on if threads are wanted."""
+        if not self._are_wanted():
+            return future
+        if self._pool is None:
+            self._pool = concurrent.futures.ThreadPoolExecutor(self._depth, "replay-prefetch")
+        return Started(self._pool.submit(future.result))
 
 
 class Prefetch(Generic[Value], Iterator[Value]):
@@ -30,13 +82,13 @@ class Prefetch(Generic[Value], Iterator[Value]):
         ValueError: `depth` is not a positive integer.
     """
 
-    def __init__(self, submit: Callable[[], Future[Value]], depth: int, timeout_s: float) -> None:
+    def __init__(self, submit: Callable[[], Awaited[Value]], depth: int, timeout_s: float) -> None:
         if isinstance(depth, bool) or not isinstance(depth, int) or depth < 1:
             raise ValueError(f"depth ({depth!r}) must be a positive integer")
         self._submit = submit
         self._depth = depth
         self._timeout_s = timeout_s
-        self._ahead: deque[Future[Value]] = deque()
+        self._ahead: deque[Awaited[Value]] = deque()
         self._closed = False
 
     def __iter__(self) -> Prefetch[Value]:

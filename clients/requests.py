@@ -10,7 +10,8 @@ from tensordict import TensorDict, TensorDictBase
 from torch import Tensor
 
 from replay_service.errors import LayoutError
-from replay_service.specs import Spec
+from replay_service.sources import source_entries
+from replay_service.specs import Key, Spec
 from replay_service.structure import Rows, flatten_rows, row_of
 from replay_service.wire.indices import array_of
 from replay_service.wire.message import TEXT, Message, compose, spec_static, static_text
@@ -76,7 +77,10 @@ def object_request(verb: Verb, data: Any, error: LayoutError, arguments: tuple[i
 
 def records_request(verb: Verb, rows: Rows, arguments: tuple[int, ...] = ()) -> Message:
     """A request that carries records."""
-    entries = [(("data", *key), tensor) for key, tensor in zip(rows.keys, rows.tensors, strict=True)]
+    entries: list[tuple[Key, Tensor]] = [
+        (("data", *key), tensor) for key, tensor in zip(rows.keys, rows.tensors, strict=True)
+    ]
+    entries += source_entries(rows.spec, rows.keys, rows.tensors)
     return compose(verb, entries, static=spec_static(rows.spec), rows=rows.count, arguments=arguments)
 
 

@@ -26,9 +26,11 @@ __all__ = [
     "NUMBER_FIELD",
     "REFERENCE_CLASS",
     "SOURCES",
+    "SOURCES_KEY",
     "SourceTable",
     "learn",
     "number_keys",
+    "source_entries",
     "words_leaf",
     "words_of_numbers",
     "words_of_rows",
@@ -39,6 +41,9 @@ NUMBER_FIELD = "file_number"
 
 REFERENCE_CLASS = "replay_service.buffer.video.clip:VideoClipRef"
 """How the class of references is named in specs."""
+
+SOURCES_KEY: Key = ("sources",)
+"""The leaf of a message that says what the numbers in it stand for."""
 
 LONGEST_WORDS = 1 << 16
 
@@ -129,6 +134,11 @@ def words_of_numbers(*numbers: Tensor) -> list[str]:
     return [name for name in words if name is not None]
 
 
+def source_entries(spec: Spec, keys: Sequence[Key], tensors: Sequence[Tensor]) -> list[tuple[Key, Tensor]]:
+    """What rows that refer to files bring along in a message: the words of their sources; nothing with other rows."""
+    return [(SOURCES_KEY, words_leaf(words_of_rows(spec, keys, tensors)))] if number_keys(spec) else []
+
+
 def words_leaf(words: Sequence[str]) -> Tensor:
     """Words as they travel: JSON, as uint8 `[n]`."""
     text = json.dumps(list(words), separators=(",", ":")).encode() if words else b""
@@ -141,6 +151,8 @@ def learn(leaf: Tensor) -> None:
     Raises:
         LayoutError: it is none.
     """
+    if leaf.dtype != torch.uint8:
+        raise LayoutError(f"sources must be text as uint8; got {leaf.dtype}")
     if leaf.numel() == 0:
         return
     try:

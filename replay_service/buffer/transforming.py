@@ -38,6 +38,7 @@ class TransformChain:
 
     def __init__(self, transforms: Iterable[Any] = ()) -> None:
         self._links: tuple[_Link, ...] = tuple(_Link(transform, invert=False) for transform in transforms)
+        self._has_clients = False
 
     def insert(self, index: int, transform: Any, *, invert: bool = False) -> None:
         """Adds a transform before the one at `index`, or at the end; `invert` exchanges its way in and its way out.
@@ -56,10 +57,36 @@ class TransformChain:
         self._links = (*links[:place], _Link(transform, invert), *links[place:])
 
     def forward(self, data: Any) -> Any:
-        """The batch after the last transform."""
-        for link in self._links:
+        """The batch after the last transform, or after the last one that is not left to clients."""
+        for link in self._links[: len(self._links) - self.left]:
             data = link.forward(data)
         return data
+
+    def sampled(self, data: Any, info: dict[Any, Any], merges: bool) -> Any:
+        """As `forward`, for a sample; where it `merges` what is said of it, `info` follows."""
+        rows = data.shape[0] if merges else 0
+        made = self.forward(data)
+        if merges:
+            realign_info(made, info, rows)
+        return made
+
+    def leave_to_clients(self) -> None:
+        """Leaves what is to run at clients (`at_client`), and all behind it, to them from now on: called by a service."""
+        self._has_clients = True
+
+    @property
+    def left(self) -> int:
+        """How many transforms, the last ones, are left to clients."""
+        if not self._has_clients:
+            return 0
+        first = next((place for place, link in enumerate(self._links) if link.at_client), len(self._links))
+        return len(self._links) - first
+
+    def for_clients(self) -> TransformChain:
+        """What clients run on what they get."""
+        chain = TransformChain()
+        chain._links = self._links[len(self._links) - self.left :]
+        return chain
 
     def inv(self, data: Any) -> Any:
         """The batch as it is stored."""
@@ -74,6 +101,10 @@ class TransformChain:
 
     def __len__(self) -> int:
         return len(self._links)
+
+    def __bool__(self) -> bool:
+        """Whether `forward` does anything."""
+        return len(self._links) > self.left
 
     def __getitem__(self, index: int) -> Any:
         return self._links[index].transform
@@ -94,6 +125,11 @@ class _Link:
         self.transform = transform
         self.invert = invert
         self._lock = _lock_for(transform)
+
+    @property
+    def at_client(self) -> bool:
+        """Whether it is to run at whoever samples."""
+        return not self.invert and bool(getattr(self.transform, "at_client", False))
 
     @property
     def has_inverse(self) -> bool:

@@ -14,6 +14,7 @@ from replay_service.buffer.replay_buffer import ReplayBuffer
 from replay_service.service.dispatch import Dispatch
 from replay_service.service.doors import Doors
 from replay_service.service.roster import Roster
+from replay_service.service.telling import left_to_clients
 from replay_service.wire.failures import code_of, words_of
 from replay_service.wire.packing import Frame
 from replay_service.wire.ray_objects import node_address, readable, sendable
@@ -74,6 +75,9 @@ class ReplayActor:
         except Exception as error:
             self._failure = code_of(error), words_of(error)
             return
+        self._transforms = getattr(self._buffer, "transform", None)
+        if hasattr(self._transforms, "leave_to_clients"):
+            self._transforms.leave_to_clients()
         self._dispatch = Dispatch(self._buffer, self._service_stats, allow_callables=allow_callables)
         self._doors = Doors(self._dispatch.serve, node_address())
         self._roster = Roster(node_address())
@@ -95,6 +99,7 @@ class ReplayActor:
             "transport": self._transport,
             "backends": [] if self._transport == "ray" else ["gloo"],
             "pid": os.getpid(),
+            "transforms": self._transforms.for_clients() if left_to_clients(self._buffer) else None,
         }
 
     def open_channel(self, backend: str = "gloo") -> dict[str, Any]:

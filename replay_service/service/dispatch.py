@@ -19,6 +19,7 @@ from replay_service.buffer.replay_buffer import ReplayBuffer
 from replay_service.errors import LayoutError
 from replay_service.service import replies
 from replay_service.service.meters import Meters
+from replay_service.service.telling import Told, left_to_clients
 from replay_service.specs import narrowed
 from replay_service.structure import Rows, build
 from replay_service.wire.failures import NOT_DENSE, code_of, words_of
@@ -195,11 +196,12 @@ class Dispatch:
         wants_info = bool(request.argument(1))
         with_info = wants_info or self.buffer.merges_info
         leaves, spec = self.buffer.dense_leaves(), self.buffer.storage.spec()
+        told = Told.by(request, self.buffer)
         if leaves is not None and spec is not None:
-            return replies.Gather(request.verb, self.buffer, size or None, with_info)
+            return replies.Gather(request.verb, self.buffer, size or None, with_info, told)
         data, info = self.buffer.sample(size or None, return_info=True)
         # What is merged travels as part of the data.
-        return replies.sampled(request.verb, data, info if wants_info else {}, self.buffer.merges_info)
+        return replies.sampled(request.verb, data, info if wants_info else {}, self.buffer.merges_info, told)
 
     # -- priorities and late writes ---------------------------------------------------------------------------------
 
@@ -230,7 +232,7 @@ class Dispatch:
 
     def _get(self, request: Message) -> Message:
         index, single = decode_index(request)
-        return replies.records(request.verb, self.buffer[index], single)
+        return replies.records(request.verb, self.buffer[index], single, left_to_clients(self.buffer))
 
     def _set(self, request: Message) -> Message:
         index, _ = decode_index(request)
@@ -241,7 +243,8 @@ class Dispatch:
         return Message(request.verb)
 
     def _read_all(self, request: Message) -> Message:
-        return replies.records(request.verb, self.buffer.read_all_in_order(_end_of(request)), single=False)
+        data = self.buffer.read_all_in_order(_end_of(request))
+        return replies.records(request.verb, data, single=False, left=left_to_clients(self.buffer))
 
     def _write_all(self, request: Message) -> Message:
         data = request.objects[0] if request.objects is not None else request.records()
@@ -293,7 +296,7 @@ def _index_tensor(request: Message) -> Tensor | tuple[Tensor, ...]:
 
 def _slots_of(index: int | Tensor) -> Tensor:
     """The slot of one record, or the coordinates of the records of one slot."""
-    return torch.tensor([index]) if isinstance(index, int) else index
+    return torch.tensor([index], device="cpu") if isinstance(index, int) else index
 
 
 def _end_of(request: Message) -> int | None:

@@ -14,6 +14,8 @@ from replay_service.buffer.query import TrajectoryPredicate
 from replay_service.buffer.replay_buffer import Pick, ReplayBuffer
 from replay_service.buffer.trajectory import trajectory_spec
 from replay_service.errors import LayoutError, key_name
+from replay_service.service.telling import Told
+from replay_service.sources import SOURCES, source_entries
 from replay_service.specs import Key, Spec
 from replay_service.structure import Leaf, flatten_rows, row_of
 from replay_service.wire.layout import Axis
@@ -31,11 +33,15 @@ class Gather:
         buffer: the buffer, whose records have a fixed layout.
         size: size of the draw, None for the buffer's.
         with_info: whether the sampler's info travels along.
+        told: what the client knows of sources.
     """
 
-    def __init__(self, verb: Verb, buffer: ReplayBuffer, size: int | None, with_info: bool) -> None:
+    def __init__(
+        self, verb: Verb, buffer: ReplayBuffer, size: int | None, with_info: bool, told: Told | None = None
+    ) -> None:
         self._verb = verb
         self._buffer = buffer
+        self._told = told or Told()
         self._size = size
         self._with_info = with_info
         self._pick: Pick | None = None
@@ -61,7 +67,15 @@ class Gather:
                 names.append([name, kind])
                 self._info.append(value)
         static = _sample_static(spec, names, self._buffer.merges_info)
-        return Message(self._verb, layout_for(tuple(leaves), tuple(axes), static), rows=rows)
+        items = 0
+        news, arguments = self._told.news(spec)
+        for key, words in news:  # last, so that they do not come between records and info
+            leaves.append(Leaf(key, words.dtype, ()))
+            axes.append(Axis.ITEMS)
+            self._info.append(words)
+            items = words.numel()
+        layout = layout_for(tuple(leaves), tuple(axes), static)
+        return Message(self._verb, layout, rows=rows, items=items, arguments=arguments)
 
     def fill(self, views: Sequence[Tensor]) -> None:
         """Gathers the drawn records into the reply's own tensors."""
@@ -88,7 +102,7 @@ def tensors_of(info: dict[Any, Any]) -> list[tuple[str | Key, str, Tensor]]:
         elif isinstance(value, np.ndarray):
             entries.append((name, "tensor", torch.from_numpy(value)))
         elif isinstance(value, bool | int | float):
-            entries.append((name, "number", torch.tensor(value)))
+            entries.append((name, "number", torch.tensor(value, device="cpu")))
         else:
             raise LayoutError(f"info.{key_name(name)} must be a tensor or a number; got {type(value).__name__}")
     return entries
@@ -99,29 +113,35 @@ def _parts(name: str | Key) -> Key:
     return (name,) if isinstance(name, str) else name
 
 
-def sampled(verb: Verb, data: Any, info: dict[str, Any], merges: bool) -> Message:
+def sampled(verb: Verb, data: Any, info: dict[str, Any], merges: bool, told: Told | None = None) -> Message:
     """The reply that carries a finished sample; as an object if it is no dense tensor."""
+    told = told or Told()
     try:
         rows = flatten_rows(data)
         named = tensors_of(info)
     except LayoutError:
-        return Message(verb, objects=(data, info))
+        return Message(verb, objects=(data, info), arguments=told.news("t")[1])
     static = _sample_static(rows.spec, [[name, kind] for name, kind, _ in named], merges, finished=True)
     entries: list[tuple[Key, Tensor]] = [
         (("data", *key), tensor) for key, tensor in zip(rows.keys, rows.tensors, strict=True)
     ]
     entries += [(("info", *_parts(name)), tensor) for name, _, tensor in named]
-    return compose(verb, entries, static=static, rows=rows.count)
+    news, arguments = told.news(rows.spec)
+    return compose(verb, [*entries, *news], static=static, rows=rows.count, arguments=arguments)
 
 
-def records(verb: Verb, data: Any, single: bool) -> Message:
-    """The reply that carries records read by index; as an object if they are no dense tensors."""
+def records(verb: Verb, data: Any, single: bool, left: int = 0) -> Message:
+    """The reply that carries records read by index; as an object if they are no dense tensors. `left` transforms are the client's."""
     try:
         rows = row_of(data) if single else flatten_rows(data)
     except LayoutError:
-        return Message(verb, objects=(data,))
-    entries = [(("data", *key), tensor) for key, tensor in zip(rows.keys, rows.tensors, strict=True)]
-    return compose(verb, entries, static=static_text({"spec": rows.spec, "single": single}), rows=rows.count)
+        return Message(verb, objects=(data,), arguments=(left, SOURCES.token))
+    entries: list[tuple[Key, Tensor]] = [
+        (("data", *key), tensor) for key, tensor in zip(rows.keys, rows.tensors, strict=True)
+    ]
+    entries += source_entries(rows.spec, rows.keys, rows.tensors)
+    static = static_text({"spec": rows.spec, "single": single})
+    return compose(verb, entries, static=static, rows=rows.count, arguments=(left, SOURCES.token))
 
 
 def trajectories(request: Message, buffer: ReplayBuffer, allow_callables: bool) -> Message:
@@ -151,7 +171,8 @@ def trajectories(request: Message, buffer: ReplayBuffer, allow_callables: bool) 
     entries: list[tuple[Key, Tensor]] = [
         (("data", "data", *name), tensor) for name, tensor in zip(rows.keys, rows.tensors, strict=True)
     ]
-    entries.append((("lengths",), torch.tensor(found.lengths)))
+    entries.append((("lengths",), torch.tensor(found.lengths, device="cpu")))
+    entries += source_entries(rows.spec, rows.keys, rows.tensors)
     static = static_text({"spec": trajectory_spec(rows.spec)})
     return compose(request.verb, entries, static=static, rows=rows.count)
 

@@ -54,6 +54,11 @@ class Compose(Transform):
         """Whether one of them does anything on the way in."""
         return self._chain.has_inverse
 
+    @property
+    def at_client(self) -> bool:
+        """Whether one of them is to run at whoever samples: then all of them do."""
+        return any(getattr(transform, "at_client", False) for transform in self)
+
     def __len__(self) -> int:
         return len(self._chain)
 

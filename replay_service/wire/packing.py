@@ -24,6 +24,7 @@ from torch import Tensor
 from replay_service.arena import aligned
 from replay_service.errors import LayoutError, ReplayError
 from replay_service.payload import view_leaf, write_leaf
+from replay_service.sources import SOURCES_KEY, learn
 from replay_service.wire.layout import Layout, LayoutTable
 from replay_service.wire.message import ARGUMENTS, EMPTY, TEXT, Message
 from replay_service.wire.verbs import Verb
@@ -201,7 +202,7 @@ def unpack(frame: Frame, layouts: LayoutTable, flat: Tensor | None = None) -> Me
     Raises:
         ProtocolError: the header is wrong, or header, layout and length do not fit each other.
         UnknownLayoutError: the layout is named only, and not in `layouts`.
-        LayoutError: the layout's text is none.
+        LayoutError: the layout's text is none, or what comes as the words of sources.
     """
     header = read_header(frame)
     if header.frame_bytes != frame.size:
@@ -222,6 +223,8 @@ def unpack(frame: Frame, layouts: LayoutTable, flat: Tensor | None = None) -> Me
         tensors = _flat_tensors(flat, layout, header.rows, header.items)
     else:
         tensors = _tensors(frame, layout, header.rows, header.items)
+    if SOURCES_KEY in layout.places:  # what numbers of files in the rows stand for
+        learn(tensors[layout.places[SOURCES_KEY]])
     return Message(
         header.verb,
         layout,

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import threading
 from typing import Any
 
 import pytest
 
-from clients.prefetch import Prefetch
+from clients.prefetch import Prefetch, PrefetchThreads
 from replay_service.errors import ClosedError, EmptyBufferError, ReplayTimeoutError
 
 
@@ -87,3 +88,38 @@ def test_an_error_in_asking_is_raised_and_closing_is_still_possible() -> None:
 def test_depth_is_a_positive_integer(depth: Any) -> None:
     with pytest.raises(ValueError, match="depth"):
         Prefetch(Source(), depth, 1.0)
+
+
+def test_threads_work_on_results_as_soon_as_they_are_wanted() -> None:
+    wanted, names = [False], []
+
+    class Future:
+        def result(self, timeout: float | None = None) -> str:
+            names.append(threading.current_thread().name)
+            return "value"
+
+    threads = PrefetchThreads(2, lambda: wanted[0])
+    batches = Prefetch(lambda: threads.started(Future()), 2, 5.0)
+    assert next(batches) == "value"
+    assert names == [threading.current_thread().name]
+    wanted[0] = True
+    assert [next(batches) for _ in range(4)] == ["value"] * 4
+    batches.close()
+    own = [name for name in names if not name.startswith("replay-prefetch")]
+    assert len(own) == 3  # the first, and those that had been asked for by then
+
+
+def test_a_result_that_takes_too_long_is_ours_to_time_out() -> None:
+    release = threading.Event()
+
+    class Slow:
+        def result(self, timeout: float | None = None) -> None:
+            release.wait(10)
+            raise ReplayTimeoutError("the call's own words")
+
+    started = PrefetchThreads(1, lambda: True).started(Slow())
+    with pytest.raises(ReplayTimeoutError, match=r"timeout \(0\.01 s\)"):
+        started.result(0.01)
+    release.set()
+    with pytest.raises(ReplayTimeoutError, match="own words"):
+        started.result(5.0)
