@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-__all__ = ["ConditionalUpdateResult", "ServiceAddress", "UpdateResult"]
+__all__ = ["ConditionalUpdateResult", "SaveReceipt", "ServiceAddress", "UpdateResult"]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -65,6 +65,27 @@ class ConditionalUpdateResult:
         """bool `[B]`: the rows counted by `stale_count`."""
         live = self.updated if self.version_rejected is None else torch.logical_or(self.updated, self.version_rejected)
         return ~live
+
+
+@dataclass(frozen=True, slots=True)
+class SaveReceipt:
+    """What a save of a buffer did, and how long others waited for it.
+
+    Attributes:
+        path: the checkpoint, on the machine of the buffer.
+        size_bytes: bytes of its files.
+        written_bytes: those that were written; the others did not change since an earlier checkpoint, and are linked from there.
+        took_s: the whole save, in seconds.
+        locked_s: how long the buffer's lock was held, all together, in seconds: other calls went on in all the time between.
+        longest_lock_s: the longest time that it was held without a break, in seconds.
+    """
+
+    path: str
+    size_bytes: int
+    written_bytes: int
+    took_s: float
+    locked_s: float
+    longest_lock_s: float
 
 
 @dataclass(frozen=True, slots=True)

@@ -44,6 +44,7 @@ class Watch:
         self._stamps = np.zeros(blocks, np.int64)
         self._waiting: Flags | None = None
         self._aside: dict[int, Tensor] = {}
+        self._known: tuple[str, int] | None = None
 
     # -- for writers ------------------------------------------------------------------------------------------------
 
@@ -79,8 +80,20 @@ class Watch:
         self._waiting = np.zeros(self._stamps.size, np.bool_)
         self._waiting[:blocks] = True
         self._aside = {}
+        return self.pass_moment(), changed
+
+    def moment_of(self, checkpoint_id: str | None) -> int | None:
+        """The moment that is in a checkpoint; None if it is not the one that was saved, or loaded, last."""
+        return self._known[1] if self._known is not None and self._known[0] == checkpoint_id else None
+
+    def remember(self, checkpoint_id: str, moment: int) -> None:
+        """Is told which checkpoint a moment is in."""
+        self._known = (checkpoint_id, moment)
+
+    def pass_moment(self) -> int:
+        """The moment now; whatever is written from here on comes after it."""
         moment, self._now = self._now, self._now + 1
-        return moment, changed
+        return moment
 
     def held(self, block: int, rows: int) -> Tensor:
         """The rows `[n, *shape]` of a block as they are in the column; torn, if somebody writes to them meanwhile."""

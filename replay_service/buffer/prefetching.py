@@ -12,16 +12,16 @@ from torch import Tensor
 from replay_service.buffer.counts import positive_integer
 from replay_service.buffer.drawn_ahead import Drawn, DrawnAhead
 from replay_service.buffer.local_service import LocalService, finished
+from replay_service.buffer.persistence import Persistence
 from replay_service.buffer.pick import Pick
 from replay_service.buffer.samplers.base import Sampler
-from replay_service.buffer.state import BufferState
 from replay_service.buffer.transforming import Transforming
 from replay_service.errors import ReplayTimeoutError
 
 __all__ = ["Prefetching"]
 
 
-class Prefetching(BufferState, Transforming, LocalService):
+class Prefetching(Persistence, Transforming, LocalService):
     """Keeps the batches that are drawn ahead in step with everything else that happens to a buffer.
 
     Batches are given out in the order in which they were drawn, none is lost and none comes twice. They are of the buffer's `batch_size`,

@@ -106,6 +106,8 @@ class ReplayBuffer(RecordAccess, LateWrites, Querying, Membership):
             generator,
             dim_extend,
         )
+        if checkpointer is not None:
+            self._storage.checkpointer = checkpointer
         unfit = {"prefetch": prefetch, "sample_unit": sample_unit, "shared": shared}
         require_consumable(self._sampler, self._storage, self._writer, **unfit)
         self._batch_size = None if batch_size is None else batch_size_of(batch_size)
@@ -293,7 +295,7 @@ class ReplayBuffer(RecordAccess, LateWrites, Querying, Membership):
         """Tells the sampler of new records: those that stayed, in the order they were written. Returns their flat numbers."""
         storage = self._storage
         if index.ndim == 2:
-            records = torch.zeros(index.shape[0], dtype=torch.int64)
+            records = torch.zeros(index.shape[0], dtype=torch.int64, device="cpu")
             for coordinate, extent in zip(index.unbind(1), storage.shape, strict=True):
                 records = records * extent + coordinate
         else:

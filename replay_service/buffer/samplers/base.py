@@ -50,7 +50,7 @@ class Sampler(ABC):
 
     def add(self, index: int) -> None:
         """Is told of one new record."""
-        self.extend(torch.tensor([index]))
+        self.extend(torch.tensor([index], device="cpu"))
 
     def extend(self, index: Tensor) -> None:  # noqa: B027 - a sampler without state has nothing to do
         """Is told of new records, int64 `[n]` in the order they were written; they are in the storage already."""
@@ -75,7 +75,7 @@ class Sampler(ABC):
 
     def freed(self, limit: int) -> Tensor:
         """Slots whose records are used up, int64 `[n]`, at most `limit`: handed out once, for new records to be written to."""
-        return torch.zeros(0, dtype=torch.int64)
+        return torch.zeros(0, dtype=torch.int64, device="cpu")
 
     @property
     def ran_out(self) -> bool:
@@ -88,6 +88,9 @@ class Sampler(ABC):
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:  # noqa: B027
         """Takes a state over, by copy."""
+
+    def settle(self, storage: Storage) -> None:  # noqa: B027
+        """Is told that records and state were loaded, before anything else happens to them."""
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         # Arrays that come out of shared memory, as from Ray, cannot be written to.

@@ -75,6 +75,7 @@ class PromptGroupSampler(Sampler):
         # Members in the order they were written, as the keys of dictionaries: found, added and taken out at a constant cost.
         self._groups: dict[Hashable, dict[int, None]] = {}
         self._group_of: dict[int, Hashable] = {}
+        self._loaded_order: Tensor | None = None
 
     # -- draws ------------------------------------------------------------------------------------------------------
 
@@ -92,11 +93,11 @@ class PromptGroupSampler(Sampler):
             self._look_at_all(storage)
         generator = storage.generator
         names = list(self._groups)
-        chosen = _completed(torch.randperm(len(names), generator=generator), count, generator)
+        chosen = _completed(torch.randperm(len(names), generator=generator, device="cpu"), count, generator)
         self._warn_of(count - len(names), "groups")
         parts = []
         for place in chosen.tolist():
-            members = torch.tensor(list(self._groups[names[place]]))
+            members = torch.tensor(list(self._groups[names[place]]), device="cpu")
             self._warn_of(size - members.numel(), f"records of group {names[place]!r:.80}")
             parts.append(_completed(self._ordered(storage, members, size), size, generator))
         return torch.cat(parts), {}
@@ -111,7 +112,7 @@ class PromptGroupSampler(Sampler):
     def _ordered(self, storage: Storage, members: Tensor, size: int) -> Tensor:
         """Members int64 `[n]` of a group, those first that the strategy takes first."""
         if self._strategy == "random":
-            return members[torch.randperm(members.numel(), generator=storage.generator)]
+            return members[torch.randperm(members.numel(), generator=storage.generator, device="cpu")]
         if self._strategy == "recency":
             return members.flip(0)
         rewards = entry_of(storage, self._reward_key, members)
@@ -154,7 +155,7 @@ class PromptGroupSampler(Sampler):
             self._storage = None  # the records are written already: the next draw says what they lack
 
     def _look_at_all(self, storage: Storage) -> None:
-        records = torch.arange(len(storage))
+        records = torch.arange(len(storage), device="cpu")
         if self._newest is not None and storage.filled == storage.slots:
             records = records.roll(-self._newest - 1)
         self._groups.clear()
@@ -180,14 +181,27 @@ class PromptGroupSampler(Sampler):
     # -- state ------------------------------------------------------------------------------------------------------
 
     def state_dict(self) -> dict[str, Any]:
-        """Where writing stands; groups are read from the storage again."""
-        return {"newest": self._newest}
+        """Where writing stands, and in which order groups and their members are known; what they are is read from the storage again."""
+        known = [record for members in self._groups.values() for record in members]
+        return {"newest": self._newest, "order": torch.tensor(known, dtype=torch.int64, device="cpu")}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Takes a state over."""
-        newest = state_dict["newest"]
+        newest, order = (
+            state_dict["newest"],
+            torch.as_tensor(state_dict["order"], dtype=torch.int64, device="cpu").clone(),
+        )
         self.empty()
         self._newest = None if newest is None else int(newest)
+        self._loaded_order, self._storage = order, None
+
+    def settle(self, storage: Storage) -> None:
+        """Looks at all records in the order they were known in, so that groups are drawn as before."""
+        order, self._loaded_order = self._loaded_order, None
+        if order is None or order.numel() != len(storage) or not self._caches:
+            return
+        self._storage = storage
+        self._look_at(order, renewed=True)
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_storage": None, "_groups": {}, "_group_of": {}}
@@ -201,7 +215,7 @@ def _completed(order: Tensor, wanted: int, generator: torch.Generator | None) ->
     missing = wanted - order.numel()
     if missing <= 0:
         return order[:wanted]
-    return torch.cat([order, order[torch.randint(0, order.numel(), (missing,), generator=generator)]])
+    return torch.cat([order, order[torch.randint(0, order.numel(), (missing,), generator=generator, device="cpu")]])
 
 
 def _most_varied(rewards: Tensor, order: Tensor, size: int) -> Tensor:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import os
 import threading
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
+from pathlib import Path
 from typing import Any, Protocol
 
 import torch
@@ -14,6 +16,8 @@ from torch import Tensor
 from replay_service.buffer.counts import positive_integer
 from replay_service.buffer.generations import Generations
 from replay_service.buffer.index import Index, as_slots
+from replay_service.buffer.persist.checkpointers.base import StorageCheckpointerBase, checked_checkpointer
+from replay_service.buffer.persist.checkpointers.state import StateCheckpointer
 from replay_service.specs import Key, Spec
 from replay_service.structure import Leaf, Rows
 
@@ -50,6 +54,8 @@ class Storage(ABC):
 
     Attributes:
         lock: held around every call that reads or writes records; on the storage, so that buffers that share one exclude each other.
+        save_lock: held during a save: there is one at a time.
+        last_saved: the checkpoint that this storage was saved in, or loaded from, last; a later save links from it what did not change.
         generator: the buffer's random generator, or None for one of torch's own. Set by the buffer, read by samplers.
         ndim: leading dimensions that name a record; the first is time, the others are lanes.
 
@@ -66,11 +72,11 @@ class Storage(ABC):
         self.max_size = positive_integer(max_size, "max_size")
         self.lock: AbstractContextManager[Any] = threading.RLock()
         self.generator: torch.Generator | None = None
-        self._checkpointer = checkpointer
+        self._checkpointer: StorageCheckpointerBase | None = checkpointer
+        self.save_lock: Any = threading.Lock()
+        self.last_saved: Path | None = None
         self._generations: Generations | None = None
         self._listeners: list[WriteListener] = []
-        self._save_hooks: list[Callable[..., Any]] = []
-        self._load_hooks: list[Callable[..., Any]] = []
 
     # -- records ----------------------------------------------------------------------------------------------------
 
@@ -222,12 +228,14 @@ class Storage(ABC):
         state["_listeners"] = []  # a buffer that is copied attaches itself again
         if isinstance(self.lock, RLOCK):  # one of this process; a shared one goes along
             del state["lock"]
+        del state["save_lock"]
+        state["last_saved"] = None
         if self.generator is not None:  # as bytes: torch's own way breaks for processes that are started
             state["generator"] = (str(self.generator.device), self.generator.get_state().numpy().tobytes())
         return state
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        self.__dict__.update({"lock": threading.RLock(), **state})
+        self.__dict__.update({"lock": threading.RLock(), "save_lock": threading.Lock(), **state})
         if self.generator is not None:
             device, saved = state["generator"]
             self.generator = torch.Generator(device)
@@ -245,6 +253,15 @@ class Storage(ABC):
         if self._generations is None:
             self._generations = Generations(self.slots)
         return self._generations
+
+    @property
+    def cursor(self) -> int:
+        """The slot that is written next, as the writer of a buffer that holds this storage tells; else the first free one, or 0."""
+        for listener in self._listeners:
+            cursor: int | None = getattr(getattr(listener, "writer", None), "cursor", None)
+            if cursor is not None:
+                return cursor
+        return self.filled % self.slots
 
     @property
     def attached(self) -> int:
@@ -270,10 +287,45 @@ class Storage(ABC):
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Takes a state over, by copy."""
 
+    def default_checkpointer(self) -> StorageCheckpointerBase:
+        """The checkpointer of a storage that was given none: what `state_dict` says, as it is."""
+        return StateCheckpointer()
+
+    @property
+    def checkpointer(self) -> StorageCheckpointerBase:
+        """How records are saved and loaded."""
+        if self._checkpointer is None:
+            self._checkpointer = self.default_checkpointer()
+        return self._checkpointer
+
+    @checkpointer.setter
+    def checkpointer(self, value: StorageCheckpointerBase | None) -> None:
+        self._checkpointer = checked_checkpointer(value)
+
+    def dumps(self, path: str | os.PathLike[str]) -> None:
+        """Saves the records as a checkpoint of their own in the folder `path`; as the checkpointer's `dumps`."""
+        self.checkpointer.dumps(self, path)
+
+    def loads(self, path: str | os.PathLike[str]) -> None:
+        """Loads what `dumps` saved; as the checkpointer's `loads`."""
+        self.checkpointer.loads(self, path)
+
+    def dump(self, path: str | os.PathLike[str]) -> None:
+        """As `dumps`."""
+        self.dumps(path)
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """As `dumps`."""
+        self.dumps(path)
+
+    def load(self, path: str | os.PathLike[str]) -> None:
+        """As `loads`."""
+        self.loads(path)
+
     def register_save_hook(self, hook: Callable[..., Any]) -> None:
-        """`hook(data, path=…)` transforms the records on their way into a checkpoint."""
-        self._save_hooks.append(hook)
+        """`hook(data, path=folder)` transforms the records on their way into a checkpoint; it goes with the checkpointer."""
+        self.checkpointer.register_save_hook(hook)
 
     def register_load_hook(self, hook: Callable[..., Any]) -> None:
-        """`hook(data, path=…)` transforms the records on their way out of a checkpoint."""
-        self._load_hooks.append(hook)
+        """`hook(data)` transforms the records on their way out of a checkpoint; it goes with the checkpointer."""
+        self.checkpointer.register_load_hook(hook)

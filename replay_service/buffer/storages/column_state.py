@@ -92,7 +92,7 @@ class ColumnState(Storage):
             raise LayoutError(f"max_size ({self.max_size}) must hold the saved {filled} slots")
         if self._table is None:
             return Table(self._new_columns(leaves, capacity * per_slot), spec)
-        nothing = [torch.empty(0, *leaf.shape, dtype=leaf.dtype) for leaf in leaves]
+        nothing = [torch.empty(0, *leaf.shape, dtype=leaf.dtype, device="cpu") for leaf in leaves]
         self._table.checked(Rows([leaf.key for leaf in leaves], nothing, ("saved", ()), 0))
         return self._table
 

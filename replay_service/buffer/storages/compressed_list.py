@@ -11,6 +11,8 @@ import torch
 import zstandard
 from torch import Tensor
 
+from replay_service.buffer.persist.checkpointers.base import StorageCheckpointerBase
+from replay_service.buffer.persist.checkpointers.compressed import CompressedListStorageCheckpointer
 from replay_service.buffer.storages.list import ListStorage
 from replay_service.buffer.storages.packed_records import pack_record, unpack_record
 from replay_service.errors import LayoutError
@@ -66,6 +68,21 @@ class CompressedListStorage(ListStorage):
     def state_dict(self) -> dict[str, Any]:
         """All records, compressed as they are."""
         return {**super().state_dict(), "form": COMPRESSED}
+
+    def default_checkpointer(self) -> StorageCheckpointerBase:
+        """Records as they are kept."""
+        return CompressedListStorageCheckpointer()
+
+    def packed(self, record: bytes) -> bytes:
+        """What a kept record was before it was compressed: see `packed_records`.
+
+        Raises:
+            LayoutError: it cannot be decompressed.
+        """
+        try:
+            return self._decompress(record)
+        except Exception as error:  # a function of the user's may raise anything
+            raise LayoutError(f"record ({len(record)} bytes) must be what this storage compressed; {error}") from error
 
     def _kept(self, records: Sequence[Any]) -> list[Any]:
         return [self._compress(pack_record(record)) for record in records]

@@ -13,6 +13,7 @@ import torch
 from replay_service.buffer.columns import Column
 from replay_service.buffer.storages.lazy_tensor import LazyTensorStorage
 from replay_service.buffer.storages.mapped_files import MappedFolder
+from replay_service.buffer.table import Table
 from replay_service.structure import Leaf, Rows
 
 __all__ = ["LazyMemmapStorage"]
@@ -74,7 +75,7 @@ class LazyMemmapStorage(LazyTensorStorage):
         """
         # The keys are tried without files first, so that none is left of those that are refused.
         self._filled_table().with_columns(
-            [Column(leaf, torch.empty(0, *leaf.shape, dtype=leaf.dtype)) for leaf in rows.leaves()]
+            [Column(leaf, torch.empty(0, *leaf.shape, dtype=leaf.dtype, device="cpu")) for leaf in rows.leaves()]
         )
         super().add_columns(rows)
 
@@ -89,6 +90,10 @@ class LazyMemmapStorage(LazyTensorStorage):
         Records can be read and written until the storage is dropped: the memory lasts as long as it is mapped.
         """
         return self._folder.remove()
+
+    def drop(self, table: Table) -> None:
+        """Removes the files of columns that will not be taken over: a storage that asked for new ones had none."""
+        self._folder.remove()
 
     def _new_columns(self, leaves: Sequence[Leaf], records: int) -> list[Column]:
         columns = self._folder.allocate(leaves, records)

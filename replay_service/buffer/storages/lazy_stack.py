@@ -58,13 +58,20 @@ class LazyStackStorage(ListStorage):
         dim = self._dim_of(like)
         return lazy_stack([like], dim).narrow(dim, 0, 0)
 
+    def check_kept(self, record: Any) -> None:
+        """As `ListStorage.check_kept`."""
+        self._require_stackable(record)
+
     def _taken_in(self, record: Any) -> Any:
+        self._require_stackable(record)
+        return super()._taken_in(record)
+
+    def _require_stackable(self, record: Any) -> None:
         if not isinstance(record, TensorDictBase) and not is_tensor_collection(record):
             raise LayoutError(
                 f"data must be made of TensorDicts to be stacked lazily; got {type(record).__name__}: keep such data in a ListStorage"
             )
         self._dim_of(record)
-        return super()._taken_in(record)
 
     def _dim_of(self, record: TensorDictBase) -> int:
         """`stack_dim`, counted from the front of a batch of such records."""

@@ -14,6 +14,8 @@ from replay_service.buffer.counts import positive_integer
 from replay_service.buffer.generations import Generations
 from replay_service.buffer.index import Index, as_slots, is_single
 from replay_service.buffer.lanes import records_at, records_of
+from replay_service.buffer.persist.checkpointers.base import StorageCheckpointerBase
+from replay_service.buffer.persist.checkpointers.tensor import TensorStorageCheckpointer
 from replay_service.buffer.storages.base import Batch
 from replay_service.buffer.storages.column_state import ColumnState
 from replay_service.buffer.storages.cursor import require_rows, target_slots
@@ -246,6 +248,10 @@ class LazyTensorStorage(ColumnState):
     def catch_up(self, filled: int, epoch: int) -> None:
         """Takes over how many slots another process filled, and how often it emptied them."""
         self._filled, self._epoch = filled, epoch
+
+    def default_checkpointer(self) -> StorageCheckpointerBase:
+        """Columns as they are, in blocks."""
+        return TensorStorageCheckpointer()
 
     def size_bytes(self) -> int:
         """Bytes of all columns, filled or not."""

@@ -12,6 +12,8 @@ from tensordict import TensorDictBase, is_tensor_collection
 from torch import Tensor
 
 from replay_service.buffer.index import Index, as_slots, is_single
+from replay_service.buffer.persist.checkpointers.base import StorageCheckpointerBase
+from replay_service.buffer.persist.checkpointers.list import ListStorageCheckpointer
 from replay_service.buffer.storages.base import Storage
 from replay_service.errors import LayoutError
 
@@ -94,6 +96,35 @@ class ListStorage(Storage):
         if self._generations is not None:
             self._generations.advance_written()
 
+    def kept_records(self) -> list[Any]:
+        """All records in the form they are kept in, for checkpointers: they are replaced, never changed."""
+        return list(self._records)
+
+    def adopt(self, records: list[Any], generations: dict[str, Any] | None) -> None:
+        """Takes over records in the form they are kept in, and their stamps; no copy is made.
+
+        Raises:
+            LayoutError: more records than this storage can hold. Nothing was taken over.
+        """
+        self.require_room(len(records))
+        self._records = records
+        if generations is not None:
+            self.track_generations().load_state_dict(generations)
+        elif self._generations is not None:
+            self._generations.restart(len(records))
+
+    def require_room(self, count: int) -> None:
+        """Raises LayoutError if this storage cannot hold `count` saved records."""
+        if count > self.max_size:
+            raise LayoutError(f"max_size ({self.max_size}) must hold the saved {count} records")
+
+    def check_kept(self, record: Any) -> None:
+        """Checks a record that was saved in the form it is kept in.
+
+        Raises:
+            LayoutError: this storage does not keep such records.
+        """
+
     def state_dict(self) -> dict[str, Any]:
         """Copies of all records."""
         return {
@@ -109,13 +140,12 @@ class ListStorage(Storage):
         """
         self._require_form(state_dict)
         records = state_dict["records"]
-        if len(records) > self.max_size:
-            raise LayoutError(f"max_size ({self.max_size}) must hold the saved {len(records)} records")
-        self._records = [_copied(record) for record in records]
-        if state_dict["generations"] is not None:
-            self.track_generations().load_state_dict(state_dict["generations"])
-        elif self._generations is not None:
-            self._generations.restart(len(self._records))
+        self.require_room(len(records))
+        self.adopt([_copied(record) for record in records], state_dict["generations"])
+
+    def default_checkpointer(self) -> StorageCheckpointerBase:
+        """Records one by one."""
+        return ListStorageCheckpointer()
 
     def _taken_in(self, record: Any) -> Any:
         """The stored form: a copy, so that what the caller does with the original later does not show."""

@@ -25,7 +25,7 @@ from replay_service.payload import payload_bytes, views
 from replay_service.specs import narrowed, spec_from_json
 from replay_service.structure import Leaf, build, row_of
 
-__all__ = ["pack_record", "unpack_record"]
+__all__ = ["is_pickled", "pack_record", "unpack_record"]
 
 DENSE, PICKLED = 1, 2
 PREFIX_BYTES = 5
@@ -65,6 +65,11 @@ def unpack_record(packed: bytes, device: torch.device | None = None) -> Any:
     if device is not None and device.type != "cpu":
         tensors = [tensor.to(device) for tensor in tensors]
     return build(narrowed(spec_from_json(header["spec"]), 1), tensors, ())
+
+
+def is_pickled(packed: bytes) -> bool:
+    """Whether making the record again would run what is in it."""
+    return packed[:1] != bytes([DENSE])
 
 
 def _pickled(record: Any) -> bytes:

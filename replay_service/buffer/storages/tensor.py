@@ -31,6 +31,8 @@ class TensorStorage(LazyTensorStorage):
         LayoutError: `storage` is not made of dense tensors of one leading size, or not as long as `max_size`.
     """
 
+    watches_writes = False  # the memory is the user's, too
+
     def __init__(
         self,
         storage: Any,

@@ -1,0 +1,1 @@
+"""Checkpoints: folders of raw blocks and JSON, written beside their place and renamed."""

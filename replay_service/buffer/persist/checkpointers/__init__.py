@@ -1,0 +1,1 @@
+"""Checkpointers: how the records of each kind of storage lie in a checkpoint."""
