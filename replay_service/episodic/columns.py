@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from replay_service.arena import Arena
-from replay_service.buffer.columns import Column, allocate
+from replay_service.buffer.columns import Column, allocate, numpy_view
 from replay_service.buffer.index import last_of_duplicates
 from replay_service.errors import LayoutError, key_name
 from replay_service.specs import Key
@@ -62,6 +62,10 @@ class StepColumn(ABC):
     @abstractmethod
     def read(self, slots: Ints) -> Any:
         """A copy of the rows at `slots` int64 of any shape, `[*slots.shape, *shape]`."""
+
+    def read_into(self, slots: Ints, out: Tensor) -> None:
+        """Reads the rows at `slots` into `out`, `[*slots.shape, *shape]`; not for objects."""
+        raise TypeError(f"{key_name(self.key)} holds objects, which do not fit into a tensor")
 
     def fill(self, value: float | None) -> None:
         """Sets all rows to `value`; None means NaN, or None for objects.
@@ -133,6 +137,11 @@ class ArrayColumn(StepColumn):
         # Slots were checked; "clip" spares NumPy a buffer between.
         return whole.take(slots, 0, out, "clip")
 
+    def read_into(self, slots: Ints, out: Tensor) -> None:
+        """Gathers rows."""
+        target = numpy_view(out).reshape(*slots.shape, *self.shape)
+        self.whole.take(slots, 0, target, "clip")
+
     def nulls(self, slots: Ints) -> Array | None:
         """Where rows are NaN."""
         return np.isnan(self.read(slots)) if self.dtype.kind in "fc" else None
@@ -184,6 +193,11 @@ class TensorColumn(StepColumn):
         """A copy of rows."""
         flat = torch.from_numpy(np.ascontiguousarray(slots).reshape(-1))
         return self._column.gathered(flat).reshape(*slots.shape, *self.shape)
+
+    def read_into(self, slots: Ints, out: Tensor) -> None:
+        """Gathers rows."""
+        flat = np.ascontiguousarray(slots).reshape(-1)
+        self._column.gather(torch.from_numpy(flat), out.view(flat.size, *self.shape))
 
     def nulls(self, slots: Ints) -> Array | None:
         """Where rows are NaN."""

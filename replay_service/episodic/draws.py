@@ -40,7 +40,7 @@ class Draws:
     def forgotten(self, slots: Ints | None) -> None:
         """Is told of slots that hold nothing any more; None: all."""
 
-    def decorate(self, content: dict[str, Any], slots: Ints) -> None:
+    def decorate(self, entries: dict[str, Any], slots: Ints) -> None:
         """Adds what belongs to the drawing of steps to what is read of them."""
 
     def state_dict(self) -> dict[str, Any]:

@@ -12,11 +12,13 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from replay_service.buffer.counts import positive_integer
+from replay_service.episodic.batch import Batch
 from replay_service.episodic.batch_printing import described
 from replay_service.episodic.draws import Draws
 from replay_service.episodic.rings import Rings
 from replay_service.episodic.store import StepStore
 from replay_service.episodic.totals import EpisodeTotals
+from replay_service.errors import key_name
 
 __all__ = ["RESERVED", "BufferParts", "ReadOptions"]
 
@@ -127,8 +129,13 @@ class BufferParts:
         return whole[name]
 
     def column(self, key: str | tuple[str, ...]) -> Any:
-        """One stored column by its nested name, `[maxsize, …]`, a view; `KeyError` names those that exist."""
-        return self._store.column(key).whole
+        """A stored entry by its nested name, `[maxsize, …]`: views; `KeyError` names those that exist."""
+        found: Any = self._store.whole
+        for part in (key,) if isinstance(key, str) else key:
+            if not isinstance(found, Batch) or part not in found:
+                raise KeyError(f"key ({key_name(key)}) must be a stored entry; got {list(self._store.names)}")
+            found = found[part]
+        return found
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("_"):  # not an entry; and nothing is there yet while a buffer is being unpickled

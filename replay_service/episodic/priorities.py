@@ -132,12 +132,12 @@ class PriorityDraws(Draws):
         weights: Floats = (self._tree.get(slots) / self._smallest**self._alpha) ** -self._beta
         return weights
 
-    def decorate(self, content: dict[str, Any], slots: Ints) -> None:
+    def decorate(self, entries: dict[str, Any], slots: Ints) -> None:
         """Adds `weight`, float64 of the shape of `slots`."""
         weights = self.weights(slots)
         if self._weight_norm and weights.size:
             weights = weights / weights.max()
-        content["weight"] = weights
+        entries["weight"] = weights
 
     def state_dict(self) -> dict[str, Any]:
         """Copies of all leaves, and the extremes."""

@@ -10,6 +10,8 @@ from numpy.typing import NDArray
 
 from replay_service.episodic.batch import Batch
 from replay_service.episodic.parts import RESERVED, BufferParts
+from replay_service.episodic.plan import Plan
+from replay_service.episodic.returns import episodic_return, n_step_rewards
 from replay_service.errors import EmptyBufferError
 
 __all__ = ["BufferReading"]
@@ -40,11 +42,62 @@ class BufferReading(BufferParts):
             self._relabel(slots)
             return slots
 
-    def sample(self, batch_size: int | None) -> tuple[Batch, Ints]:
-        """Steps and their slots, `(buffer[slots], slots)`; as `sample_indices`."""
+    def sample(self, batch_size: int | None, n_step: int | None = None, gamma: float = 0.99) -> tuple[Batch, Ints]:
+        """Steps and their slots, `(buffer[slots], slots)`; as `sample_indices`.
+
+        Args:
+            batch_size: how many.
+            n_step: add to the batch what an n-step return is made of: `n_step.rew` float64 `[n]`, the discounted rewards of
+                up to so many steps, fewer where the episode goes no further; `n_step.obs_next`, what was seen after the
+                last of them; and `n_step.discount` float64 `[n]`, by which the value of that counts, 0 where the episode
+                terminated. None: nothing.
+            gamma: discount per step, from 0 to 1.
+
+        Raises:
+            ValueError: `n_step` below 1, or `gamma` out of range. Nothing was drawn.
+            EmptyBufferError: there is nothing to draw.
+        """
         with self.lock:
-            slots = self.sample_indices(batch_size)
-            return self._read(slots), slots
+            slots, plan = self.sample_plan(batch_size, n_step, gamma)
+            return plan.build(), slots
+
+    def sample_plan(self, batch_size: int | None, n_step: int | None = None, gamma: float = 0.99) -> tuple[Ints, Plan]:
+        """Draws as `sample` does, and what it reads then; hold the lock until it is read."""
+        if n_step is not None and len(self):
+            n_step_rewards(self, np.empty(0, np.int64), n_step, gamma)  # refuses numbers before anything is drawn
+        slots = self.sample_indices(batch_size)
+        plan = self._plan(slots)
+        if n_step is not None:
+            ahead = n_step_rewards(self, slots, n_step, gamma)
+            after = self._next_observations(ahead.last)
+            plan.entries["n_step"] = {"rew": ahead.rewards, "discount": ahead.discount, "obs_next": after}
+        return slots, plan
+
+    returns_in_sample = True
+    """Whether `sample` can be asked for n-step returns."""
+
+    def episodic_return(
+        self,
+        indices: Any = None,
+        v_s_: Any = None,
+        v_s: Any = None,
+        gamma: float = 0.99,
+        gae_lambda: float = 0.95,
+    ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """Returns and advantages, float64 `[n]` each, of steps in the order of time; see `returns.episodic_return`.
+
+        Args:
+            indices: slots int64 `[n]`; None: all, as `sample_indices(0)` gives them.
+            v_s_, v_s: values `[n]` of what was seen after and at each step, or None.
+            gamma, gae_lambda: from 0 to 1.
+        """
+        with self.lock:
+            slots = self._available() if indices is None else self._slots_of(indices)
+            return episodic_return(self, slots, v_s_, v_s, gamma, gae_lambda)
+
+    def never_dense(self) -> bool:
+        """Whether steps hold objects, and no sample of them can be made of tensors only."""
+        return self._store.has_objects
 
     def _drawn(self, batch_size: int | None) -> Ints:
         if batch_size is not None and batch_size < 0:
@@ -146,7 +199,11 @@ class BufferReading(BufferParts):
             EmptyBufferError: nothing was ever stored.
         """
         with self.lock:
-            return self._read(self._slots_of(index))
+            return self.plan(index).build()
+
+    def plan(self, index: Any) -> Plan:
+        """What `buffer[index]` reads; hold the lock until it is read."""
+        return self._plan(self._slots_of(index))
 
     def get(
         self, index: Any, key: str | tuple[str, ...], default_value: Any = None, stack_num: int | None = None
@@ -165,12 +222,18 @@ class BufferReading(BufferParts):
         """
         parts = (key,) if isinstance(key, str) else tuple(key)
         with self.lock:
-            if not self._store.has(parts):
-                if default_value is not None:
-                    return default_value
-                raise KeyError(f"key ({'.'.join(parts)}) must be one of {list(self._store.names)}")
-            slots = self._slots_of(index)
-            return self._store.read(parts, self._windows(slots, self.stack_num if stack_num is None else stack_num))
+            if default_value is not None and not self._store.has(parts):
+                return default_value
+            return self.entry_plan(index, parts, stack_num).build()["entry"]
+
+    def entry_plan(self, index: Any, key: tuple[str, ...], stack_num: int | None) -> Plan:
+        """What `get` reads, as `entry`; hold the lock until it is read."""
+        if not self._store.has(key):
+            raise KeyError(f"key ({'.'.join(key)}) must be one of {list(self._store.names)}")
+        windows = self._windows(self._slots_of(index), self.stack_num if stack_num is None else stack_num)
+        plan = Plan()
+        plan.entries["entry"] = self._store.reading(key, windows)
+        return plan
 
     def hasnull(self) -> bool:
         """Whether any stored number is NaN or any stored object None."""
@@ -184,23 +247,34 @@ class BufferReading(BufferParts):
     def _windows(self, slots: Ints, stack_num: int) -> Ints:
         return slots if stack_num == 1 else self._rings.window(slots, np.arange(1 - stack_num, 1))
 
-    def _read(self, slots: Ints) -> Batch:
-        """The steps at `slots`, all of which are stored."""
+    def _plan(self, slots: Ints) -> Plan:
+        """What is read of the steps at `slots`, all of which are stored."""
         if "obs" not in self._store:
             raise EmptyBufferError("index must name stored steps; got an empty buffer: add steps first")
         store, windows = self._store, self._windows(slots, self.stack_num)
-        content: dict[str, Any] = {}
+        plan, hidden = Plan(), self._hidden
+        entries = plan.entries
         for name in RESERVED:
             if name in store:
-                if name not in self._hidden:
-                    content[name] = store.read((name,), windows if name in STACKED else slots)
+                if name not in hidden:
+                    entries[name] = store.reading((name,), windows if name in STACKED else slots)
             elif name == "obs_next" and self._options.ignore_obs_next:
-                content[name] = store.read(("obs",), self._windows(self._rings.next(slots), self.stack_num))
+                entries[name] = self._next_observations(slots)
             elif name in STACKED:
-                content[name] = Batch()
-        content.update((name, store.read((name,), slots)) for name in store.names if name not in RESERVED)
-        self._draws.decorate(content, slots)
-        return Batch.wrap(content)
+                entries[name] = {}
+        for name in store.names:
+            if name not in RESERVED:
+                entries[name] = store.reading((name,), slots)
+        self._draws.decorate(entries, slots)
+        return plan
+
+    def _next_observations(self, slots: Ints) -> Any:
+        """What is read as `obs_next` of steps; nothing if they have none."""
+        if self._options.ignore_obs_next:
+            return self._store.reading(("obs",), self._windows(self._rings.next(slots), self.stack_num))
+        if "obs_next" in self._store:
+            return self._store.reading(("obs_next",), self._windows(slots, self.stack_num))
+        return {}
 
     def snapshot(self) -> tuple[Mapping[str, Any], Ints, Ints]:
         """A copy of all steps as they are stored, oldest to newest, ring by ring; their slots; and those of them that

@@ -16,6 +16,7 @@ from torch import Tensor
 
 from replay_service.episodic.batch import Batch
 from replay_service.episodic.columns import StepColumn, column_for
+from replay_service.episodic.plan import Plan, Reading
 from replay_service.errors import LayoutError, key_name
 from replay_service.specs import Key
 
@@ -164,12 +165,21 @@ class StepStore:
         """Whether there is an entry or a level of entries of that nested name."""
         return self._part(key) is not None
 
+    def reading(self, key: Key, slots: Ints) -> Any:
+        """What is to be read of an entry that exists, at `slots` int64 of any shape (which must be stored): a `Reading`, or
+        a dictionary of them where it is nested."""
+        return _readings(self._part(key), slots)
+
     def read(self, key: Key, slots: Ints) -> Any:
         """Copies of an entry that exists, nested as it is, at `slots` int64 of any shape (which must be stored)."""
-        part = self._part(key)
-        if isinstance(part, dict):
-            return Batch.wrap(_mapped(part, lambda column: column.read(slots)))
-        return part.read(slots)
+        plan = Plan()
+        plan.entries["entry"] = self.reading(key, slots)
+        return plan.build()["entry"]
+
+    @property
+    def has_objects(self) -> bool:
+        """Whether an entry is made of objects."""
+        return any(column.tensor is None for column in self._columns.values())
 
     def nulls(self, slots: Ints) -> NDArray[np.bool_]:
         """Which of the steps at `slots` `[n]` have NaN or None in any entry; bool `[n]`."""
@@ -210,6 +220,12 @@ def _mapped(tree: dict[str, Any], function: Any) -> dict[str, Any]:
         name: Batch.wrap(_mapped(part, function)) if isinstance(part, dict) else function(part)
         for name, part in tree.items()
     }
+
+
+def _readings(part: Any, slots: Ints) -> Any:
+    if type(part) is dict:
+        return {name: _readings(inner, slots) for name, inner in part.items()}
+    return Reading(part, slots)
 
 
 def _rows_of(value: Any, rows: int) -> Any:
