@@ -120,14 +120,15 @@ def test_a_dead_service_fails_what_is_in_flight_and_what_comes_after(ray_session
         channel.call(Message(Verb.LENGTH), TIMEOUT_S)
 
 
-def test_large_messages_are_writable_and_reuse_memory(channel: RayChannel) -> None:
+@pytest.mark.parametrize("rows", [8, 16])  # one thread copies 3 MB, two copy 6 MB
+def test_large_messages_are_writable_and_reuse_memory(channel: RayChannel, rows: int) -> None:
     """Such messages go through Ray's object store, whose memory is read-only."""
     wide = torch.arange(20 * 100_000, dtype=torch.float32).view(20, 100_000)
     data = stamped_rows(20).set("wide", wide)
     channel.call(extend_request(data, None), TIMEOUT_S)
     places = set()
     for _ in range(10):
-        reply = channel.call(sample_request(8, False), TIMEOUT_S)
+        reply = channel.call(sample_request(rows, False), TIMEOUT_S)
         found = reply.tensor("data", "wide")
         assert torch.equal(found, wide[reply.tensor("info", "index")])
         found.zero_()
