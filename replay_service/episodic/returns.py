@@ -16,9 +16,19 @@ import torch
 from numpy.typing import ArrayLike, NDArray
 from torch import Tensor
 
+from replay_service.episodic.batch import Batch
 from replay_service.episodic.refusals import RefusedValueError
 
-__all__ = ["NStep", "Steps", "episodic_return", "gae", "n_step_return", "n_step_rewards", "returns_to_go"]
+__all__ = [
+    "NStep",
+    "Steps",
+    "episodic_return",
+    "gae",
+    "n_step_return",
+    "n_step_rewards",
+    "returns_to_go",
+    "with_n_step",
+]
 
 Floats = NDArray[np.float64]
 Flags = NDArray[np.bool_]
@@ -76,6 +86,22 @@ def n_step_rewards(buffer: Steps, indices: ArrayLike, n: int, gamma: float) -> N
         slots = following
     discount[np.asarray(buffer.terminated)[slots]] = 0.0
     return NStep(rewards, slots, discount)
+
+
+def with_n_step(buffer: Any, batch: Batch, indices: ArrayLike, n_step: int, gamma: float) -> Batch:
+    """Adds to a batch of the steps `indices` `[B]` what a learner needs for their n-step returns, and returns it.
+
+    `batch.n_step` becomes a batch of "rew" and "discount" (float64 `[B]`, as `NStep` has them) and "obs_next", what was
+    observed after the last step of each sum: the return is `rew + discount * value(obs_next)`.
+
+    Raises:
+        ValueError: a number is out of range.
+    """
+    ahead = n_step_rewards(buffer, indices, n_step, gamma)
+    batch["n_step"] = Batch.wrap(
+        {"rew": ahead.rewards, "discount": ahead.discount, "obs_next": buffer.get(ahead.last, "obs_next")}
+    )
+    return batch
 
 
 def n_step_return(
