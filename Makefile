@@ -4,6 +4,8 @@
 #   make check             lint, types and tests
 PYTHON ?= python3
 ARGS ?=
+# Processes that share the tests, a file at a time; each starts its own Ray.
+WORKERS ?= 2
 
 VENV := .venv
 BIN := $(VENV)/bin
@@ -34,7 +36,7 @@ demo: $(STAMP)
 	$(BIN)/python -m deploy demo $(ARGS)
 
 test: $(STAMP)
-	$(BIN)/python -m pytest $(ARGS)
+	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile $(ARGS)
 
 lint: $(STAMP)
 	$(BIN)/ruff check .
