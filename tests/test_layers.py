@@ -44,7 +44,8 @@ ROOMS: dict[str, tuple[str, ...]] = {
         "clients.handle",
         *LEAVES,
     ),
-    "clients": ("replay_service.wire", "replay_service.episodic", *LEAVES),
+    # A collector that writes video extends references to it.
+    "clients": ("replay_service.wire", "replay_service.episodic", "replay_service.buffer.video", *LEAVES),
     "deploy": ("replay_service", "clients"),
     "benchmarks": ("replay_service", "clients", "deploy"),
     "tests": ("replay_service", "clients", "deploy", "benchmarks"),

@@ -33,7 +33,7 @@ def numbers_of(
     where = None if device is None else str(torch.device(device))
     kind = None if dtype is None else str(dtype).removeprefix("torch.")
     sources = [Source(path_of(path), stream, bool(auto_decode), where, kind) for path in paths]
-    return torch.tensor(SOURCES.add(map(source_word, sources)))
+    return torch.tensor(SOURCES.add(map(source_word, sources)), device="cpu")
 
 
 def integers(name: str, value: Any) -> Tensor:
@@ -43,7 +43,7 @@ def integers(name: str, value: Any) -> Tensor:
         TypeError: it is not made of integers.
         ValueError: one is negative.
     """
-    index = torch.as_tensor(value)
+    index = value if isinstance(value, Tensor) else torch.as_tensor(value, device="cpu")
     if index.dtype == torch.bool or index.is_floating_point() or index.is_complex():
         if index.numel():
             raise TypeError(f"{name} must be integers; got {str(index.dtype).removeprefix('torch.')}")

@@ -73,7 +73,7 @@ class VideoClipRef(TensorClass):
         if frame_index is None:
             if len(paths) > 1:
                 raise ValueError(f"frame_index must be given with {len(paths)} sources: from_files takes whole files")
-            frame_index = torch.arange(open_video(path_of(paths[0]), stream).num_frames)
+            frame_index = torch.arange(open_video(path_of(paths[0]), stream).num_frames, device="cpu")
         index = integers("frame_index", frame_index)
         places = torch.zeros_like(index) if file_id is None else integers("file_id", file_id)
         if places.shape != index.shape:
@@ -120,7 +120,7 @@ class VideoClipRef(TensorClass):
         if frame_index is not None and num_bins is not None:
             raise ValueError("frame_index and num_bins must not be given together")
         if frame_index is None and num_frames is not None:
-            frame_index = torch.arange(positive_integer(num_frames, "num_frames"))
+            frame_index = torch.arange(positive_integer(num_frames, "num_frames"), device="cpu")
         made = cls((path,), frame_index, stream=stream, auto_decode=auto_decode, out_device=device, out_dtype=dtype)
         return _binned(made, num_bins, frames_per_bin)
 

@@ -13,7 +13,14 @@ from typing import Any
 import torch
 from torch import Tensor
 
-__all__ = ["DecoderCache", "OpenVideo", "clear_video_decoder_cache", "open_video", "set_video_decoder_cache_size"]
+__all__ = [
+    "DecoderCache",
+    "OpenVideo",
+    "clear_video_decoder_cache",
+    "open_video",
+    "require_torchcodec",
+    "set_video_decoder_cache_size",
+]
 
 DEFAULT_CACHE_SIZE = 32
 LEAST_RUN = 2
@@ -192,23 +199,23 @@ def _stamp_of(path: str) -> Any:
 
 def _opened(path: str, stream: int | None) -> Any:
     """torchcodec's decoder, which has counted the frames of the stream."""
-    kind = _decoder_class()
+    kind = require_torchcodec()
     try:
-        return kind(path, stream_index=stream, seek_mode="exact")
+        return kind.VideoDecoder(path, stream_index=stream, seek_mode="exact")
     except ValueError as error:  # no such stream
         raise ValueError(f"stream ({stream}) must be a video stream of {path!r}; {_first_line(error)}") from error
     except RuntimeError as error:
         raise ValueError(f"source ({path!r}) must be a video; {_first_line(error)}") from error
 
 
-def _decoder_class() -> Any:
-    """torchcodec's class of decoders.
+def require_torchcodec() -> Any:
+    """The module of torchcodec's decoders, imported when it is first asked for.
 
     Raises:
-        ImportError: it is not installed, or finds no FFmpeg.
+        ImportError: torchcodec is not installed, or finds no FFmpeg; what to install is said.
     """
     try:
-        from torchcodec.decoders import VideoDecoder  # type: ignore[attr-defined]
+        from torchcodec import decoders
     except ModuleNotFoundError as error:
         raise ImportError(
             "torchcodec must be installed to read or write video; pip install 'replay-service[video]' brings it"
@@ -218,8 +225,7 @@ def _decoder_class() -> Any:
             "FFmpeg's libraries must be installed for torchcodec to read or write video; apt-get install ffmpeg (or conda install "
             "ffmpeg) brings them"
         ) from error
-    found: Any = VideoDecoder
-    return found
+    return decoders
 
 
 def _shown_at(decoder: Any, num_frames: int) -> Tensor:
@@ -227,7 +233,7 @@ def _shown_at(decoder: Any, num_frames: int) -> Tensor:
         decoder.get_frames_in_range(first, min(first + TIMES_AT_ONCE, num_frames)).pts_seconds
         for first in range(0, num_frames, TIMES_AT_ONCE)
     ]
-    times = torch.cat(parts) if parts else torch.zeros(0, dtype=torch.float64)
+    times = torch.cat(parts) if parts else torch.zeros(0, dtype=torch.float64, device="cpu")
     return times - times[:1]
 
 

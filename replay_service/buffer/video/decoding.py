@@ -47,7 +47,7 @@ def decoded(files: Ints, frames: Ints) -> Tensor:
                 f"{list(found.shape[1:])} in rows {_shown(rows)}"
             )
         out[torch.from_numpy(rows)] = found
-    return torch.zeros(0, 3, 0, 0, dtype=torch.uint8) if out is None else out
+    return torch.zeros(0, 3, 0, 0, dtype=torch.uint8, device="cpu") if out is None else out
 
 
 def _read(number: int, frames: Ints, rows: Ints) -> tuple[str, Tensor]:

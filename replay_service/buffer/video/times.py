@@ -26,7 +26,7 @@ def nearest_frames(video: OpenVideo, timestamps: Any, fps: float | None = None) 
     Raises:
         ValueError: a time is no number, is negative or beyond the end of the last frame, or `fps` is not positive.
     """
-    wanted = torch.as_tensor(timestamps, dtype=torch.float64)
+    wanted = torch.as_tensor(timestamps, dtype=torch.float64, device="cpu")
     if not bool(torch.isfinite(wanted).all()):
         raise ValueError("timestamps must be finite numbers of seconds; got NaN or infinity")
     if fps is not None and not fps > 0:
