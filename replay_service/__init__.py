@@ -7,6 +7,10 @@ from typing import Any
 
 from replay_service.buffer.ensemble.replay_buffer_ensemble import ReplayBufferEnsemble
 from replay_service.buffer.her import HERReplayBuffer, HindsightStrategy
+from replay_service.buffer.offline import OfflineToOnlineReplayBuffer
+from replay_service.buffer.offline_files.offline_file import OfflineFile
+from replay_service.buffer.offline_files.opening import open_offline_file
+from replay_service.buffer.prefill import prefill_replay_buffer
 from replay_service.buffer.prioritized_buffer import PrioritizedReplayBuffer
 from replay_service.buffer.query import TrajectoryPredicate, traj
 from replay_service.buffer.remote_buffer import RemoteTensorDictReplayBuffer
@@ -79,6 +83,8 @@ __all__ = [
     "LazyTensorStorage",
     "LinearScheduler",
     "ListStorage",
+    "OfflineFile",
+    "OfflineToOnlineReplayBuffer",
     "ParameterScheduler",
     "PrioritizedReplayBuffer",
     "PrioritizedSampler",
@@ -123,6 +129,8 @@ __all__ = [
     "clear_video_decoder_cache",
     "filter_trajectories",
     "iter_trajectories",
+    "open_offline_file",
+    "prefill_replay_buffer",
     "set_video_decoder_cache_size",
     "traj",
 ]

@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from typing import Any
 
 import torch
-from tensordict import TensorDictBase
+from tensordict import TensorDict, TensorDictBase
 from torch import Tensor
 
-from replay_service.buffer.ensemble.joining import Join, joined_values, unify_entries
+from replay_service.buffer.ensemble.joining import Join, concatenated, joined_values, unify_entries
 from replay_service.buffer.ensemble.member_states import MemberStates
 from replay_service.buffer.ensemble.member_updates import MemberUpdates
 from replay_service.buffer.ensemble.members import INDEX, members_index
@@ -133,7 +133,7 @@ class MemberBuffers(MemberUpdates, MemberStates, ReplayBuffer):
             and not buffer.sampler.keeps_priorities
             and isinstance(info.get(INDEX), Tensor)
         ):
-            info[WEIGHT] = torch.ones(info[INDEX].shape[0])
+            info[WEIGHT] = torch.ones(info[INDEX].shape[0], device="cpu")
             if isinstance(batch, TensorDictBase) and batch.shape[:1] == info[WEIGHT].shape:
                 batch.set(WEIGHT, info[WEIGHT])
         if isinstance(batch, TensorDictBase) and batch.ndim and not buffer.merges_info:
@@ -152,8 +152,8 @@ class MemberBuffers(MemberUpdates, MemberStates, ReplayBuffer):
         joined = {name: joined_values([info[name] for info in infos], rows, self._stacks) for name in common}
         said: dict[Any, Any] = {name: value for name, value in joined.items() if value is not None}
         if INDEX in said:
-            counts = torch.tensor(rows)
-            ids = torch.tensor(drawn).repeat_interleave(counts)
+            counts = torch.tensor(rows, device="cpu")
+            ids = torch.tensor(drawn, device="cpu").repeat_interleave(counts)
             said[INDEX] = members_index(ids.view(len(drawn), -1) if self._stacks else ids, said[INDEX])
         return said
 
@@ -184,6 +184,22 @@ class MemberBuffers(MemberUpdates, MemberStates, ReplayBuffer):
         with self.lock:
             storage, sampler = self._parts_of_members()
             return sampler.can_sample(storage, self._sample_size(batch_size))
+
+    def _records(self, index: Any) -> Any:
+        """Records by their names, in the shape of `index["buffer_ids"]`."""
+        with self.lock:
+            named = self._named(index)
+            self._storage.flat_slots(index)
+            groups = named.groups()
+            batches = [self.members[member][named.local[rows]] for member, rows in groups]
+        batch = concatenated(batches, [self._names[member] for member, _ in groups]) if groups else TensorDict({}, [0])
+        back = (
+            torch.argsort(torch.cat([rows for _, rows in groups]))
+            if groups
+            else torch.zeros(0, dtype=torch.int64, device="cpu")
+        )
+        ordered = [batch[place] for place in back.tolist()] if isinstance(batch, list) else batch[back]
+        return ordered.reshape(named.shape) if isinstance(ordered, TensorDictBase) else ordered
 
     def dense_leaves(self) -> None:
         """None: batches go through `finish`."""

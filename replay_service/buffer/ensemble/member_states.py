@@ -113,18 +113,24 @@ class MemberStates(RecordAccess, Querying, Prefetching):
         """
         storage, sampler, writer = (state_dict[part] for part in ("storage", "sampler", "writer"))
         generators = state_dict.get("generators", {})
+        is_call = callable(storage)  # records on their way out of a checkpoint, of all buffers at once
         states = {
             name: {
-                "storage": storage[name],
+                "storage": _nothing if is_call else storage[name],
                 "sampler": sampler[name],
                 "writer": writer[name],
                 "generator": generators.get(name),
             }
-            for name in storage
+            for name in map(str, range(len(self.members)))
         }
         with self.lock:
             self._parts_of_members()
-            load_each(self.members, states)
+            if is_call:
+                storage()
+                for name, member in enumerate(self.members):
+                    member.load_state_dict(states[str(name)])
+            else:
+                load_each(self.members, states)
             self._take_own_state(state_dict)
             self._drop_ahead()
             self._restore_ahead(state_dict.get("drawn_ahead"))
@@ -218,3 +224,7 @@ class MemberStates(RecordAccess, Querying, Prefetching):
 
 def _state_of(generator: torch.Generator | None) -> Any:
     return None if generator is None else generator.get_state()
+
+
+def _nothing() -> None:
+    """Loads no records: they are loaded already."""

@@ -56,7 +56,7 @@ class MemberUpdates(LateWrites):
                 part, stamp = values if values.ndim == 0 else values[rows], None if stamps is None else stamps[rows]
                 self._check_priorities(member, named.local[rows], part, stamp)
                 calls.append((member, rows, part, stamp))
-            updated = torch.zeros(len(named), dtype=torch.bool)
+            updated = torch.zeros(len(named), dtype=torch.bool, device="cpu")
             for member, rows, part, stamp in calls:
                 result = self.members[member].update_priority(named.local[rows], part, generation=stamp)
                 updated[rows] = result.updated
@@ -127,8 +127,8 @@ class MemberUpdates(LateWrites):
                 nobody: dict[str, Any] = {**update, "generation": torch.full_like(stamps[rows], -1)}
                 update_if_present(self.members[member].storage, **nobody)
                 updates.append((member, rows, update))
-            updated = torch.zeros(len(named), dtype=torch.bool)
-            rejected = None if version_key is None else torch.zeros(len(named), dtype=torch.bool)
+            updated = torch.zeros(len(named), dtype=torch.bool, device="cpu")
+            rejected = None if version_key is None else torch.zeros(len(named), dtype=torch.bool, device="cpu")
             for member, rows, update in updates:
                 result: ConditionalUpdateResult = self.members[member].update_if_present(**update)
                 updated[rows] = result.updated
@@ -142,7 +142,8 @@ class MemberUpdates(LateWrites):
         """Tells the buffers of records that were changed in place."""
         with self.lock:
             named = self._named(index)
-            self._storage.flat_slots(index)  # raises before anybody is told
+            for member, rows in named.groups():  # raises before anybody is told
+                self.members[member].storage.flat_slots(named.local[rows])
             for member, rows in named.groups():
                 self.members[member].mark_update(named.local[rows])
             self._outdate()
@@ -154,7 +155,7 @@ class MemberUpdates(LateWrites):
 
     def _outdate(self) -> None:
         """Lets batches drawn ahead be read again; each buffer told its own parts already."""
-        self.tell_changed(torch.zeros(0, dtype=torch.int64))
+        self.tell_changed(torch.zeros(0, dtype=torch.int64, device="cpu"))
 
     def _check_priorities(self, member: int, local: Tensor, priority: Tensor, generation: Tensor | None) -> None:
         """Raises what `update_priority` of that buffer would."""
@@ -168,7 +169,7 @@ class MemberUpdates(LateWrites):
 
 def _per_record(priority: Any, named: MemberIndex) -> Tensor:
     """Priorities as one number `[]`, one per record `[n]`, or several `[n, k]`."""
-    values = torch.as_tensor(priority).detach().to("cpu")
+    values = torch.as_tensor(priority, device="cpu").detach().to("cpu")
     count = len(named)
     if values.numel() == count:
         return values.reshape(-1)
@@ -181,7 +182,7 @@ def _per_record(priority: Any, named: MemberIndex) -> Tensor:
 
 
 def _one_each(given: Any, named: MemberIndex, name: str) -> Tensor:
-    values = torch.as_tensor(given).detach().to("cpu").reshape(-1)
+    values = torch.as_tensor(given, device="cpu").detach().to("cpu").reshape(-1)
     if values.numel() != len(named):
         raise ValueError(f"{name} ({values.numel()} entries) must have one entry per index; got {len(named)}")
     return values
@@ -189,7 +190,7 @@ def _one_each(given: Any, named: MemberIndex, name: str) -> Tensor:
 
 def _versions(version: Any, named: MemberIndex) -> Any:
     """A version for all records, or one for each `[n]`."""
-    if version is None or torch.as_tensor(version).numel() == 1:
+    if version is None or torch.as_tensor(version, device="cpu").numel() == 1:
         return version
     return _one_each(version, named, "version")
 

@@ -94,7 +94,7 @@ def later_writes(slots: Tensor) -> Tensor:
 
 
 def _integers(given: Any, name: str) -> Tensor:
-    values = torch.as_tensor(given).detach().to("cpu")
+    values = torch.as_tensor(given, device="cpu").detach().to("cpu")
     if values.numel() and (values.dtype == torch.bool or values.is_floating_point() or values.is_complex()):
         raise TypeError(f"index.{name} must be integers; got {str(values.dtype).removeprefix('torch.')}")
     return values.to(torch.int64)

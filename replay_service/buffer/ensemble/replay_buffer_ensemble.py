@@ -10,7 +10,7 @@ import torch
 from tensordict import TensorDict, TensorDictBase
 from torch import Tensor
 
-from replay_service.buffer.ensemble.joining import concatenated, stacked_batches
+from replay_service.buffer.ensemble.joining import stacked_batches
 from replay_service.buffer.ensemble.member_buffers import MemberBuffers
 from replay_service.buffer.ensemble.members import groups_of, later_writes, members_index
 from replay_service.buffer.ensemble.routing import Routing
@@ -131,7 +131,7 @@ class ReplayBufferEnsemble(MemberBuffers):
         """
         flat, ids = self._routing.route(self._inverted(data), len(self.members))
         parts = [(member, rows, self.members[member].intake(flat[rows])) for member, rows in groups_of(ids)]
-        slots = torch.full(ids.shape, -1, dtype=torch.int64)
+        slots = torch.full(ids.shape, -1, dtype=torch.int64, device="cpu")
         stamps = torch.full_like(slots, -1)
         with self.lock:
             self._parts_of_members()
@@ -200,18 +200,6 @@ class ReplayBufferEnsemble(MemberBuffers):
 
     def __setitem__(self, index: Any, data: Any) -> None:
         self._refuse("[index] = data")
-
-    def _records(self, index: Any) -> Any:
-        """Records by their names, in the shape of `index["buffer_ids"]`."""
-        with self.lock:
-            named = self._named(index)
-            self._storage.flat_slots(index)
-            groups = named.groups()
-            batches = [self.members[member][named.local[rows]] for member, rows in groups]
-        batch = concatenated(batches, [self._names[member] for member, _ in groups]) if groups else TensorDict({}, [0])
-        back = torch.argsort(torch.cat([rows for _, rows in groups])) if groups else torch.zeros(0, dtype=torch.int64)
-        ordered = [batch[place] for place in back.tolist()] if isinstance(batch, list) else batch[back]
-        return ordered.reshape(named.shape) if isinstance(ordered, TensorDictBase) else ordered
 
     def _some(self, places: list[int]) -> ReplayBufferEnsemble:
         chooser = self._sampler

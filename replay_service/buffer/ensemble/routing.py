@@ -84,7 +84,7 @@ class Routing:
             raise LayoutError(f"routing_dim ({dim}) must have one place per buffer, {members}; got {list(batch.shape)}")
         view = [1] * batch.ndim
         view[dim] = members
-        return torch.arange(members).view(view).expand(batch.shape).reshape(-1)
+        return torch.arange(members, device="cpu").view(view).expand(batch.shape).reshape(-1)
 
 
 def _as_batch(data: Any) -> TensorDictBase:

@@ -61,7 +61,7 @@ def endings_of(
         return None
     if not storage.columnar:
         raise TypeError(f"rbs[{place}] must have a columnar storage; got {type(storage).__name__}")
-    slot = torch.tensor([(cursor - 1) % storage.filled])
+    slot = torch.tensor([(cursor - 1) % storage.filled], device="cpu")
     stored = {leaf.key for leaf in storage.leaves() or ()}
 
     def flags_at(key: Key) -> Tensor:

@@ -1,0 +1,1 @@
+"""Files of recorded steps, read into the layout that collectors write."""
