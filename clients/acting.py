@@ -15,6 +15,7 @@ from replay_service.episodic.batch import Batch
 __all__ = ["Actor"]
 
 NOTHING: dict[Path, np.ndarray] = {}
+NO_ROWS = np.zeros(0)
 
 
 class Actor:
@@ -38,7 +39,7 @@ class Actor:
         where = None if len(ids) == len(everyone) else ids
         if random:
             told = self._environments.sample_actions()[ids]
-            chosen = {("act",): _array(_hook(self._policy, "map_action_inverse")(told))}
+            chosen: dict[Path, np.ndarray] = {("act",): _array(_hook(self._policy, "map_action_inverse")(told))}
         else:
             chosen = self._ask(observation, where)
             told = _array(_hook(self._policy, "map_action")(chosen["act",]))
@@ -70,7 +71,7 @@ class Actor:
         act = result["act"]
         if self._noise:
             act = self._policy.exploration_noise(act, batch)
-        chosen = {("act",): _array(act)}
+        chosen: dict[Path, np.ndarray] = {("act",): _array(act)}
         if "policy" in given and result["policy"] is not None:
             chosen.update(leaves_of(result["policy"], ("policy",)))
         new_state = result["state"] if "state" in given else None
@@ -86,10 +87,11 @@ class Actor:
             return
         n = len(self._environments.everyone)
         for path in self._chosen.keys() | chosen.keys():
-            held, leaf = self._chosen.get(path), chosen.get(path)
+            like = self._chosen.get(path, chosen.get(path, NO_ROWS))
             # A copy: what is held may be the policy's own memory.
-            self._chosen[path] = np.zeros((n, *leaf.shape[1:]), leaf.dtype) if held is None else held.copy()
-            self._chosen[path][ids] = 0 if leaf is None else leaf
+            held = like.copy() if path in self._chosen else np.zeros((n, *like.shape[1:]), like.dtype)
+            held[ids] = chosen.get(path, 0)
+            self._chosen[path] = held
 
     def _merged_state(self, part: Any, ids: np.ndarray) -> Any:
         if self._state is None:

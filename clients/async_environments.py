@@ -82,7 +82,8 @@ class AsyncEnvironments:
             self._result(future)
         seeds = [seed + i for i in range(self.num_envs)] if isinstance(seed, int) else seed
         resets = {
-            int(i): self._pool.submit(self._hosts[i].reset, seed=None if seeds is None else seeds[i]) for i in chosen
+            i: self._pool.submit(self._hosts[i].reset, seed=None if seeds is None else seeds[i])
+            for i in chosen.tolist()
         }
         for i, future in resets.items():
             self._shown[i] = self._settled(future, i)[0]
@@ -180,6 +181,8 @@ class _ProcessHost:
     def __init__(self, make: Factory) -> None:
         # Not forked from this process, which may have threads (of torch, of Ray) that a fork would cut in half.
         context = multiprocessing.get_context("forkserver")
+        # What every environment's process needs is imported once, by the server from which they are forked.
+        context.set_forkserver_preload([__name__])
         self._pipe, theirs = context.Pipe()
         self._process = context.Process(target=_serve, args=(theirs, CloudpickleWrapper(make)), daemon=True)
         self._process.start()

@@ -110,11 +110,15 @@ class Collector:
 
     def reset_env(self, *, seed: int | list[int] | None = None) -> None:
         """Start a new episode in every environment; steps of open ones that are stored end there, truncated."""
+        if self._observation is None and seed is None and self._seed is not None:
+            seed = self._seed
+            self.environments.seed_actions(seed)
         abandoned = np.flatnonzero(self._open)
         self._show(self.environments.reset(seed=seed), None)
         self._actor.forget(None)
         self._begin(np.ones(self.environments.num_envs, dtype=np.bool_))
         self._recorder.end_episodes(abandoned)
+        self._open[:] = False
 
     def reset_buffer(self, keep_statistics: bool = False) -> None:
         """Empty the buffer; with `keep_statistics`, an episodic one goes on counting the episodes that are open."""
@@ -143,9 +147,7 @@ class Collector:
         started = time.monotonic()
         self._renew()
         if self._observation is None:
-            self.reset_env(seed=self._seed)
-            if self._seed is not None:
-                self.environments.seed_actions(self._seed)
+            self.reset_env()
         steps, returns, lens = self._run(n_step, n_episode, random, render)
         self._recorder.push()
         starts = self._recorder.drain()
@@ -248,7 +250,7 @@ class Collector:
         who = slice(None) if ids is None else ids
         self._returns[who] += step.reward
         self._lens[who] += 1
-        self._open[who] |= kept
+        self._open[who] = (self._open[who] | kept) & ~(step.done & kept)
         ended = np.zeros(len(everyone), dtype=np.bool_)
         ended[who] = step.done
         return int(kept.sum()), ended
@@ -269,7 +271,6 @@ class Collector:
         self._next_trajectory += fresh
         self._returns[mask] = 0.0
         self._lens[mask] = 0
-        self._open[mask] = False
 
     def _renew(self) -> None:
         """Act with the newest weights from now on."""

@@ -147,9 +147,9 @@ class TransitionRecorder:
         known = [self._newest.pop(int(i)) for i in ids if int(i) in self._newest]
         if not known:
             return
-        slots = torch.tensor([slot for slot, _ in known])
+        slots = torch.tensor([slot for slot, _ in known], device="cpu")
         rows = self._buffer[slots]
-        own = rows["collector", "traj_ids"] == torch.tensor([trajectory for _, trajectory in known])
+        own = rows["collector", "traj_ids"] == torch.tensor([trajectory for _, trajectory in known], device="cpu")
         if own.any():
             rows = rows[own].clone()
             for name in ("done", "truncated"):

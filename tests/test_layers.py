@@ -64,7 +64,7 @@ LIBRARIES: dict[str, tuple[str, ...]] = {
     "torch.distributed": ("replay_service.wire.tensor_group", "replay_service.wire.rendezvous", "benchmarks", "tests"),
     "gymnasium": ("clients", "deploy", "benchmarks", "tests"),
     "typer": ("deploy", "tests"),
-    "rich": ("deploy", "benchmarks", "tests", "replay_service.buffer.prefill"),
+    "rich": ("deploy", "benchmarks", "tests", "replay_service.buffer.prefill", "clients.trainers.progress"),
     "matplotlib": ("deploy", "benchmarks", "tests"),
     "torchcodec": ("replay_service.buffer.video", "clients.video_file", "benchmarks", "tests"),
     "torchrl": ("benchmarks", "tests"),

@@ -40,6 +40,15 @@ class CountingEnv(gymnasium.Env[np.ndarray, int]):
         return np.full(2, self._name * 1000 + self._steps, dtype=np.float32)
 
 
+class StepEnv(CountingEnv):
+    """Shows `100 * name + steps so far` as one number."""
+
+    observation_space = spaces.Box(-1e6, 1e6, (), np.float64)  # type: ignore[assignment]
+
+    def _shown(self) -> Any:
+        return np.asarray(float(self._name * 100 + self._steps))
+
+
 class FailingEnv(CountingEnv):
     """Breaks at its third step."""
 
