@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 from torch import Tensor
 
 from replay_service.buffer.columns import Column
 from replay_service.buffer.index import last_of_duplicates
 from replay_service.errors import LayoutError, key_name
+from replay_service.sources import SOURCES, words_of_rows
 from replay_service.specs import Key, Spec, keys_of, with_leaf
 from replay_service.structure import Leaf, Rows
 
@@ -112,6 +114,17 @@ class Table:
     def shared(self) -> Table:
         """The same records in memory that processes started from this one see, too."""
         return Table([column.shared() for column in self.columns], self.spec)
+
+    def sources(self, records: int | None = None) -> list[str]:
+        """The words of all files that the first `records` rows (all for None) refer to: what another process has to be told."""
+        return words_of_rows(self.spec, self._keys, [column.tensor[:records] for column in self.columns])
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "sources": self.sources()}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        SOURCES.add(state.pop("sources"))
+        self.__dict__.update(state)
 
     def _ordered(self, rows: Rows) -> list[Tensor]:
         """The tensors in the order of the columns: the same keys may come in any order, in any kind of container."""

@@ -36,6 +36,7 @@ from replay_service.arena import aligned
 from replay_service.buffer.columns import numpy_view
 from replay_service.errors import CheckpointError, LayoutError
 from replay_service.payload import view_leaf
+from replay_service.sources import NUMBER_FIELD, REFERENCE_CLASS, SOURCES, words_of_numbers
 from replay_service.structure import class_named, class_path
 
 __all__ = ["Blobs", "pack_tree", "unpack_tree"]
@@ -137,7 +138,11 @@ class _Packing:
             return {"~": "td", "batch": list(value.batch_size), "items": items}
         if is_tensorclass(value):
             inner = value.to_tensordict(retain_none=False)
-            return {"~": "tc", "class": class_path(type(value)), "value": self.pack(inner, name)}
+            kind: Any = type(value)
+            packed = {"~": "tc", "class": class_path(kind), "value": self.pack(inner, name)}
+            if packed["class"] == REFERENCE_CLASS:
+                packed["sources"] = words_of_numbers(inner[NUMBER_FIELD])
+            return packed
         return None
 
     def _tensor(self, value: Tensor, name: str) -> Any:
@@ -232,6 +237,10 @@ class _Unpacking:
     def tensordict(self, value: dict[str, Any]) -> TensorDict:
         return TensorDict({key: self.unpack(part) for key, part in value["items"]}, batch_size=value["batch"])
 
+    def tensorclass(self, value: dict[str, Any]) -> Any:
+        SOURCES.add(value.get("sources", ()))
+        return class_named(value["class"]).from_tensordict(self.unpack(value["value"]))
+
     def parts(self, value: dict[str, Any]) -> list[Any]:
         return [self.unpack(part) for part in value["items"]]
 
@@ -261,7 +270,7 @@ KINDS: dict[str, Callable[[_Unpacking, dict[str, Any]], Any]] = {
     "array": lambda u, v: u.array(v),
     "scalar": lambda u, v: u.array(v)[()],
     "td": lambda u, v: u.tensordict(v),
-    "tc": lambda u, v: class_named(v["class"]).from_tensordict(u.unpack(v["value"])),
+    "tc": lambda u, v: u.tensorclass(v),
     "nt": lambda u, v: class_named(v["class"])(*u.parts(v)),
     "text": lambda u, v: NonTensorData(u.unpack(v["value"]), batch_size=v["batch"]),
     "texts": lambda u, v: NonTensorStack(*u.parts(v)),

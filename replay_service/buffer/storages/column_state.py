@@ -14,6 +14,7 @@ from replay_service.buffer.columns import Column
 from replay_service.buffer.storages.base import Storage
 from replay_service.buffer.table import Table
 from replay_service.errors import LayoutError
+from replay_service.sources import SOURCES
 from replay_service.specs import Spec
 from replay_service.structure import Leaf, Rows
 
@@ -60,6 +61,7 @@ class ColumnState(Storage):
             "columns": [column.tensor[:used].clone() for column in columns],
             "lane_shape": self._lane_shape,
             "filled": self._filled,
+            "sources": [] if self._table is None else self._table.sources(used),
             "generations": None if self._generations is None else self._generations.state_dict(),
         }
 
@@ -70,6 +72,7 @@ class ColumnState(Storage):
             LayoutError: the state has other columns or lanes than this storage, or more slots than it can hold.
         """
         saved: list[Tensor] = state_dict["columns"]
+        SOURCES.add(state_dict.get("sources", ()))
         keys, filled = [tuple(key) for key in state_dict["keys"]], int(state_dict["filled"])
         table, lanes = None, tuple(state_dict["lane_shape"])
         if saved:

@@ -22,6 +22,7 @@ from replay_service.arena import aligned
 from replay_service.buffer.columns import numpy_view
 from replay_service.errors import LayoutError
 from replay_service.payload import payload_bytes, views
+from replay_service.sources import SOURCES, words_of_rows
 from replay_service.specs import narrowed, spec_from_json
 from replay_service.structure import Leaf, build, row_of
 
@@ -43,7 +44,9 @@ def pack_record(record: Any) -> bytes:
         return _pickled(record)
     leaves = rows.leaves()
     described = [[list(leaf.key), str(leaf.dtype).removeprefix("torch."), list(leaf.shape)] for leaf in leaves]
-    header = json.dumps({"spec": rows.spec, "leaves": described}, separators=(",", ":")).encode()
+    sources = words_of_rows(rows.spec, rows.keys, rows.tensors)
+    about = {"spec": rows.spec, "leaves": described, **({"sources": sources} if sources else {})}
+    header = json.dumps(about, separators=(",", ":")).encode()
     start = aligned(PREFIX_BYTES + len(header))
     packed = np.zeros(start + payload_bytes(leaves, 1), np.uint8)
     packed[:PREFIX_BYTES] = np.frombuffer(bytes([DENSE]) + len(header).to_bytes(4, "little"), np.uint8)
@@ -59,6 +62,7 @@ def unpack_record(packed: bytes, device: torch.device | None = None) -> Any:
         return pickle.loads(packed[1:])
     length = int.from_bytes(packed[1:PREFIX_BYTES], "little")
     header = json.loads(packed[PREFIX_BYTES : PREFIX_BYTES + length])
+    SOURCES.add(header.get("sources", ()))
     leaves = [Leaf(tuple(key), getattr(torch, dtype), tuple(shape)) for key, dtype, shape in header["leaves"]]
     flat = np.frombuffer(bytearray(packed), np.uint8)
     tensors = [tensor[0] for tensor in views(flat, leaves, 1, aligned(PREFIX_BYTES + length))]

@@ -14,6 +14,7 @@ from replay_service.buffer.persist.lock_meter import LockMeter
 from replay_service.buffer.persist.reading import Checkpoint
 from replay_service.buffer.persist.tree_files import read_tree, write_tree
 from replay_service.errors import CheckpointError
+from replay_service.sources import SOURCES
 from replay_service.specs import spec_from_json
 from replay_service.structure import Rows, flatten_rows, folded
 
@@ -51,6 +52,7 @@ class FrozenRecords(Frozen):
             ],
             "lanes": list(storage.lane_shape),
             "filled": int(storage.filled),
+            "sources": storage.table.sources(int(storage.filled) * storage.lanes),
         }
         stamps = storage.generations
         self._stamps = None if stamps is None else stamps.state_dict()
@@ -83,6 +85,7 @@ def read_records(
         CheckpointError: a file is damaged, or the hooks made no records.
         LayoutError: the records do not fit the storage.
     """
+    SOURCES.add(described.get("sources", ()))
     data = (read_data or _read_records)(source, prefix)
     for hook in hooks:
         data = hook(data)

@@ -19,6 +19,7 @@ from replay_service.buffer.persist.reading import Checkpoint
 from replay_service.buffer.persist.tree_files import read_tree, write_tree
 from replay_service.buffer.table import Table
 from replay_service.errors import CheckpointError
+from replay_service.sources import SOURCES
 from replay_service.specs import Spec, spec_from_json
 from replay_service.structure import Leaf
 
@@ -67,6 +68,7 @@ class FrozenTable(Frozen):
         stamps = storage.generations
         self._stamps = None if stamps is None else stamps.state_dict()
         rows = self._filled * storage.lanes
+        self._sources = [] if table is None else table.sources(rows)
         if storage.is_shared:
             # What other processes write is not announced, so that only a copy holds still.
             self._columns = [Column(column.leaf, column.tensor[:rows].clone()) for column in self._columns]
@@ -85,6 +87,7 @@ class FrozenTable(Frozen):
             "columns": [frozen.description for frozen in self._frozen],
             "lanes": list(self._lanes),
             "filled": self._filled,
+            "sources": self._sources,
         }
 
     def saved(self, checkpoint_id: str) -> None:
@@ -100,6 +103,7 @@ class FrozenTable(Frozen):
 
 def _read_table(storage: Any, source: Checkpoint, prefix: str, described: dict[str, Any]) -> Apply:
     lanes, filled = tuple(described["lanes"]), int(described["filled"])
+    SOURCES.add(described.get("sources", ()))
     stamps = read_tree(source, f"{prefix}{STAMPS}")
     saved: list[dict[str, Any]] = described["columns"]
     if not saved:
