@@ -3,7 +3,7 @@
 A step that terminated is worth nothing afterwards; one that was only truncated, or that is the newest of an unfinished
 episode, goes on being worth what the value function says. Sums never run past any of the three.
 
-Whatever has whole columns `rew`, `terminated` and a method `next` can be given as the buffer.
+Whatever is like `Steps` can be given as the buffer.
 """
 
 from __future__ import annotations
@@ -46,8 +46,15 @@ class Steps(Protocol):
     def terminated(self) -> Any:
         """bool `[maxsize]`: nothing comes after this step."""
 
+    @property
+    def done(self) -> Any:
+        """bool `[maxsize]`: the last step of its episode."""
+
     def next(self, index: Any) -> Ints:
         """The slot of the step after each of `index`; the same slot where none is stored or its episode ended."""
+
+    def unfinished_index(self) -> Ints:
+        """Slots that nothing follows though they are not done."""
 
 
 class NStep(NamedTuple):
@@ -177,11 +184,21 @@ def episodic_return(
     else:
         after = _as_floats("v_s_", v_s_, len(slots))
     before = np.roll(np.where(terminated, 0.0, after), 1) if v_s is None else _as_floats("v_s", v_s, len(slots))
-    ends = np.ones(slots.shape, dtype=np.bool_)
-    following = np.asarray(buffer.next(slots))
-    ends[:-1] = (following[:-1] != slots[1:]) | (following[:-1] == slots[:-1])
-    advantage = gae(rewards, before, after, terminated, ends, gamma=gamma, gae_lambda=gae_lambda)
+    advantage = gae(rewards, before, after, terminated, _ends(buffer, slots), gamma=gamma, gae_lambda=gae_lambda)
     return advantage + before, advantage
+
+
+def _ends(buffer: Steps, slots: Ints) -> Flags:
+    """bool `[B]`: the next of `slots` is not the next step of the same episode."""
+    ends: Flags = np.asarray(buffer.done)[slots].astype(np.bool_)
+    ends |= np.isin(slots, buffer.unfinished_index())
+    ends[-1:] = True
+    # A slot before its neighbour is followed by it, except where one ring ends and the next begins. Only the rest is asked for.
+    jumps = slots[1:] != slots[:-1] + 1
+    jumps |= np.isin(slots[1:], getattr(buffer, "subbuffer_edges", ()))
+    places = np.flatnonzero(jumps)
+    ends[places] |= np.asarray(buffer.next(slots[places])) != slots[places + 1]
+    return ends
 
 
 def gae(

@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
+from replay_service.episodic import Batch, VectorReplayBuffer
 from replay_service.episodic.returns import episodic_return, gae, n_step_return, n_step_rewards, returns_to_go
 
 
@@ -24,11 +25,16 @@ class Steps:
     ) -> None:
         self.rew = np.asarray(rew, dtype=np.float64)
         self.terminated = np.isin(np.arange(len(self.rew)), terminated)
+        self.done = np.isin(np.arange(len(self.rew)), (*terminated, *truncated))
+        self._newest = newest
         self._stays = np.isin(np.arange(len(self.rew)), (*terminated, *truncated, newest))
 
     def next(self, index: Any) -> NDArray[np.int64]:
         index = np.asarray(index)
         return np.where(self._stays[index], index, (index + 1) % len(self.rew))
+
+    def unfinished_index(self) -> NDArray[np.int64]:
+        return np.array([] if self.done[self._newest] else [self._newest], dtype=np.int64)
 
 
 ALL = np.arange(6)
@@ -123,6 +129,20 @@ def test_advantages_stop_where_the_order_leaves_something_out() -> None:
     assert advantages.tolist() == [1 + 0.25 * 1.75, 1.75, 4.3125, 4.25]
     _, repeated = episodic_return(Steps(), [5, 5], [4, 4], [3, 3], 0.5, 0.5)
     assert repeated.tolist() == [5, 5]
+
+
+def test_advantages_over_several_rings_that_went_round() -> None:
+    buffer = VectorReplayBuffer(8, 2)
+    for step in range(6):
+        rows = Batch(obs=[0, 0], act=[0, 0], rew=[step, 10 * step], terminated=[0, 0], truncated=[0, 0])
+        buffer.add(rows, buffer_ids=[0, 1])
+    order = buffer.sample_indices(0)
+    assert order.tolist() == [2, 3, 0, 1, 6, 7, 4, 5]
+    sums = [returns_to_go(np.arange(2.0, 6.0) * scale, 0.5) for scale in (1, 10)]
+    zeros = np.zeros(8)
+    assert episodic_return(buffer, order, zeros, zeros, 0.5, 1.0)[0] == pytest.approx(np.concatenate(sums))
+    # Slot 4 lies behind slot 3, but in another ring, where it follows slot 7.
+    assert episodic_return(buffer, [3, 4], [0, 0], [0, 0], 0.5, 1.0)[0].tolist() == [3, 40]
 
 
 def test_returns_to_go() -> None:
