@@ -79,7 +79,9 @@ def read_file(path: Path, record: FileRecord, out: Bytes, staging: Staging) -> N
             size = os.fstat(descriptor).st_size
             if size != record.size_bytes or out.size != size:
                 wanted = record.size_bytes if size != record.size_bytes else out.size
-                raise CheckpointError(f"file ({path}) must have {wanted} bytes; got {size}: it was cut short or changed")
+                raise CheckpointError(
+                    f"file ({path}) must have {wanted} bytes; got {size}: it was cut short or changed"
+                )
             crc, count = _read(descriptor, out, staging)
         finally:
             os.close(descriptor)

@@ -77,7 +77,7 @@ def _read_group(group: Any) -> TensorDict:
         if hasattr(item, "items"):
             data[name] = _read_group(item)
         else:
-            tensor = torch.from_numpy(item[()]) if item.shape else torch.tensor(item[()])
+            tensor = torch.from_numpy(item[()]) if item.shape else torch.tensor(item[()], device="cpu")
             dtype = getattr(torch, item.attrs[DTYPE])
             data[name] = tensor if tensor.dtype == dtype else tensor.view(dtype)
     for name, text in group.attrs.items():

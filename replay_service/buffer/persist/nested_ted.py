@@ -6,10 +6,9 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from tensordict import NonTensorData, TensorDict, TensorDictBase
-from torch import Tensor
+from tensordict import TensorDict, TensorDictBase
 
-from replay_service.buffer.persist.ted import CUTS, Flat2TED, TED2Flat, ends_of
+from replay_service.buffer.persist.ted import CUTS, Flat2TED, TED2Flat, ends_of, notes_of
 from replay_service.buffer.persist.trees import nested_of
 from replay_service.errors import LayoutError
 
@@ -26,15 +25,13 @@ class TED2Nested(TED2Flat):
         flat = super().__call__(data, path)
         ends = ends_of(flat, _flat_name(self.done_key))
         last = torch.nonzero(ends).squeeze(1)
-        lengths = torch.diff(last, prepend=torch.tensor([-1]))
+        lengths = torch.diff(last, prepend=torch.tensor([-1], device="cpu"))
         output = TensorDict({}, batch_size=[lengths.numel()])
         for key, rows in flat.items(True, True):
-            if not isinstance(rows, Tensor):
-                output.set_non_tensor(key, rows.data if isinstance(rows, NonTensorData) else rows)
-            elif key != CUTS:  # the lengths say as much
+            if key != CUTS:  # the lengths say as much
                 parts = rows.split((lengths + int(rows.shape[0] != ends.numel())).tolist())
                 output[key] = nested_of(parts, rows.dtype)
-        return output
+        return _with_notes(output, flat)
 
 
 class Nested2TED(Flat2TED):
@@ -45,19 +42,20 @@ class Nested2TED(Flat2TED):
         flat = TensorDict({}, batch_size=[])
         lengths: list[int] = []
         for key, value in data.items(True, True):
-            if not isinstance(value, Tensor):
-                flat.set_non_tensor(key, value.data if isinstance(value, NonTensorData) else value)
-                continue
             parts = value.unbind()
+            if any(part.ndim == 0 for part in parts):
+                raise LayoutError(
+                    f"{key} must be nested tensors, one per episode; got a tensor of shape {list(value.shape)}"
+                )
             flat[key] = torch.cat(list(parts))
             if key == self.done_key:
                 lengths = [part.shape[0] for part in parts]
         if not lengths:
             raise LayoutError(f"done_key ({self.done_key}) must be an entry of data; got {list(data.keys(True, True))}")
-        cuts = torch.zeros(sum(lengths), dtype=torch.bool)
-        cuts[torch.tensor(lengths).cumsum(0) - 1] = True
+        cuts = torch.zeros(sum(lengths), dtype=torch.bool, device="cpu")
+        cuts[torch.tensor(lengths, device="cpu").cumsum(0) - 1] = True
         flat[CUTS] = cuts
-        return super().__call__(flat, out)
+        return super().__call__(_with_notes(flat, data), out)
 
 
 class H5Split:
@@ -68,16 +66,13 @@ class H5Split:
         count = data.shape[0]
         digits = len(str(max(0, count - 1)))
         output = TensorDict({}, batch_size=[])
-        tensors = {key: value.unbind() for key, value in data.items(True, True) if isinstance(value, Tensor)}
+        tensors = {key: value.unbind() for key, value in data.items(True, True)}
         for number in range(count):
             episode = TensorDict({}, batch_size=[])
             for key, parts in tensors.items():
                 episode[key] = parts[number]
             output[f"{EPISODE}{number:0{digits}d}"] = episode
-        for key, value in data.items():
-            if isinstance(value, NonTensorData) or not (isinstance(value, Tensor | TensorDictBase)):
-                output.set_non_tensor(key, value.data if isinstance(value, NonTensorData) else value)
-        return output
+        return _with_notes(output, data)
 
 
 class H5Combine:
@@ -98,11 +93,14 @@ class H5Combine:
         output = TensorDict({}, batch_size=[len(names)])
         for key, first in episodes[0].items(True, True):
             output[key] = nested_of([episode.get(key) for episode in episodes], first.dtype)
-        for key in data.keys():  # noqa: SIM118
-            if key not in names:
-                value = data.get(key)
-                output.set_non_tensor(key, value.data if isinstance(value, NonTensorData) else value)
-        return output
+        return _with_notes(output, data)
+
+
+def _with_notes(output: TensorDict, data: TensorDictBase) -> TensorDict:
+    """`output`, with what `data` says that is no tensor."""
+    for key, value in notes_of(data):
+        output.set_non_tensor(key[0] if len(key) == 1 else key, value)
+    return output
 
 
 def _flat_name(done_key: Any) -> Any:

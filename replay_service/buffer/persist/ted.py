@@ -13,18 +13,18 @@ are not False are kept, too: nothing is lost, whatever the steps are.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import torch
-from tensordict import NonTensorData, TensorDict, TensorDictBase
+from tensordict import TensorDict, TensorDictBase, is_non_tensor
 from torch import Tensor
 
 from replay_service.errors import LayoutError, key_name
 from replay_service.specs import Key
 
-__all__ = ["DEFAULT_DONE_KEYS", "Flat2TED", "TED2Flat", "ends_of", "plain_entry"]
+__all__ = ["DEFAULT_DONE_KEYS", "Flat2TED", "TED2Flat", "ends_of", "notes_of", "plain_entry"]
 
 DEFAULT_DONE_KEYS = ("done", "truncated", "terminated")
 """The flags of a step, any of which may end its episode."""
@@ -146,11 +146,11 @@ class Flat2TED(Names):
         oldest = int(plain_entry(data, self.shift_key)) if plain_entry(data, self.is_full_key) else 0
         ends = ends_of(data, self.done_key)
         # A step's observation comes behind those of all steps before it and the last ones of all episodes before its own.
-        place = torch.arange(ends.numel()) + ends.cumsum(0) - ends.to(torch.int64)
+        place = torch.arange(ends.numel(), device="cpu") + ends.cumsum(0) - ends.to(torch.int64)
         built = TensorDict({}, batch_size=shape)
         for key, rows in data.items(True, True):
             name = _key(key)
-            if not isinstance(rows, Tensor) or name == (CUTS,):
+            if name == (CUTS,):
                 continue
             if rows.shape[0] != ends.numel():
                 built[name] = _by_slot(rows[place], shape, oldest)
@@ -196,7 +196,19 @@ def plain_entry(data: TensorDictBase, key: str) -> Any:
     value = data.get(key, None)
     if value is None:
         raise LayoutError(f"data must be what TED2Flat made; it has no entry {key}: got {_names(data)}")
-    return value.data if isinstance(value, NonTensorData) else value.tolist() if isinstance(value, Tensor) else value
+    return value.data if is_non_tensor(value) else value.tolist() if isinstance(value, Tensor) else value
+
+
+def notes_of(data: TensorDictBase, prefix: Key = ()) -> Iterator[tuple[Key, Any]]:
+    """What data says that is no tensor, by nested key."""
+    for name in data.keys():  # noqa: SIM118 - not in tensordict
+        value = data.get(name)
+        if is_non_tensor(value):
+            yield (*prefix, name), value.data
+        elif isinstance(value, TensorDictBase):
+            yield from notes_of(value, (*prefix, name))
+        elif not isinstance(value, Tensor):
+            yield (*prefix, name), value
 
 
 def _require_steps(data: Any, done_key: str | Key) -> None:
@@ -206,6 +218,8 @@ def _require_steps(data: Any, done_key: str | Key) -> None:
         )
     if data.get(done_key, None) is None:
         raise LayoutError(f"done_key ({key_name(_key(done_key))}) must be an entry of data; got {_names(data)}")
+    for key, value in notes_of(data):
+        raise LayoutError(f"{key_name(key)} must be a tensor to be saved flat; got {type(value).__name__}")
 
 
 def _by_lane(data: TensorDictBase, oldest: int) -> tuple[dict[Key, Tensor], dict[Key, Tensor]]:
@@ -215,8 +229,6 @@ def _by_lane(data: TensorDictBase, oldest: int) -> tuple[dict[Key, Tensor], dict
     root: dict[Key, Tensor] = {}
     ahead: dict[Key, Tensor] = {}
     for key, values in data.items(True, True):
-        if not isinstance(values, Tensor):
-            raise LayoutError(f"{key_name(_key(key))} must be a tensor to be saved flat; got {type(values).__name__}")
         rows = values.reshape(steps, lanes, *values.shape[dims:]).roll(-oldest, 0).transpose(0, 1)
         rows = rows.reshape(steps * lanes, *values.shape[dims:])
         name = _key(key)
@@ -236,7 +248,7 @@ def _by_slot(rows: Tensor, shape: torch.Size, oldest: int) -> Tensor:
 
 def _lane_ends(data: TensorDictBase) -> Tensor:
     """The newest step of each lane, bool `[lanes * T]`."""
-    ends = torch.zeros(data.numel(), dtype=torch.bool)
+    ends = torch.zeros(data.numel(), dtype=torch.bool, device="cpu")
     if data.shape[0]:
         ends.view(-1, data.shape[0])[:, -1] = True
     return ends
@@ -245,7 +257,7 @@ def _lane_ends(data: TensorDictBase) -> Tensor:
 def _cuts(root: dict[Key, Tensor], ahead: dict[Key, Tensor], doubled: list[Key]) -> Tensor:
     """Steps whose `next` is not the step behind them, bool `[lanes * T]`."""
     count = next(iter(root.values())).shape[0]
-    cuts = torch.zeros(count, dtype=torch.bool)
+    cuts = torch.zeros(count, dtype=torch.bool, device="cpu")
     for key in doubled:
         if count > 1 and root[key][0].numel():
             # Bits, not numbers: NaN is kept as it is, and so is -0.0.
@@ -261,7 +273,7 @@ def _bits(rows: Tensor) -> Tensor:
 def _with_last(rows: Tensor, ahead: Tensor, ends: Tensor) -> Tensor:
     """Rows `[n, …]`, with what the last step of each episode led to behind it."""
     behind = ends.cumsum(0)
-    place = torch.arange(ends.numel()) + behind - ends.to(torch.int64)
+    place = torch.arange(ends.numel(), device="cpu") + behind - ends.to(torch.int64)
     joined = rows.new_empty(rows.shape[0] + int(behind[-1]) if ends.numel() else 0, *rows.shape[1:])
     joined[place] = rows
     joined[place[ends] + 1] = ahead[ends]

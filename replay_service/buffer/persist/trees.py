@@ -224,7 +224,7 @@ class _Unpacking:
         dtype, shape = _dtype_named(value["dtype"]), tuple(value["shape"])
         size = math.prod(shape) * dtype.itemsize
         data = self.bytes_of(value, size)
-        return view_leaf(data, dtype, shape, 0) if size else torch.zeros(shape, dtype=dtype)
+        return view_leaf(data, dtype, shape, 0) if size else torch.zeros(shape, dtype=dtype, device="cpu")
 
     def array(self, value: dict[str, Any]) -> Any:
         dtype = np.dtype(value["dtype"])

@@ -80,4 +80,7 @@ def test_draws_go_on_as_if_nothing_had_happened(storage: str, writer: str, sampl
     assert future(third, DRAWS) == expected
     assert future(second, 5) == expected[:5], "a save must not change what is saved"
     assert third.write_count == kept.write_count
-    assert third.writer.generations_of(torch.arange(CAPACITY)).tolist() == kept.writer.generations_of(torch.arange(CAPACITY)).tolist()
+    assert (
+        third.writer.generations_of(torch.arange(CAPACITY)).tolist()
+        == kept.writer.generations_of(torch.arange(CAPACITY)).tolist()
+    )
