@@ -72,7 +72,7 @@ def write_column(storage: Storage, key: str | Key, value: Any, index: Index, dim
     cells = storage.flat_slots(index)
     column = storage.column(key)
     shape = column.shape[storage.ndim :]
-    values = value if isinstance(value, Tensor) else torch.as_tensor(value, dtype=column.dtype)
+    values = value if isinstance(value, Tensor) else torch.as_tensor(value, dtype=column.dtype, device="cpu")
     if values.shape == shape:
         values = values.expand(cells.numel(), *shape)
     elif values.ndim == storage.ndim + len(shape):
@@ -95,7 +95,7 @@ def update_records(storage: Storage, given: Any, keys: list[Key] | None) -> Tens
     _require_columns(storage, "update_")
     raw = flatten_rows(given, leading=storage.ndim)
     rows = folded(raw, (raw.count, *storage.shape[1:]))
-    cells = torch.arange(len(storage))
+    cells = torch.arange(len(storage), device="cpu")
     chosen = _selected(rows, [keys is None or any(key[: len(part)] == part for part in keys) for key in rows.keys])
     leaves = {leaf.key: leaf for leaf in storage.leaves() or ()}
     for found in chosen.leaves():

@@ -104,7 +104,7 @@ def _coordinates(storage: Storage, index: Index) -> tuple[Tensor, ...]:
     if isinstance(index, tuple):
         parts = tuple(_integers("index", part) for part in index)
     else:
-        whole = torch.as_tensor(index)
+        whole = torch.as_tensor(index, device="cpu")
         if whole.ndim == 2 and whole.shape[1] == storage.ndim:
             parts = tuple(_integers("index", part) for part in whole.unbind(1))
         else:
@@ -116,7 +116,7 @@ def _coordinates(storage: Storage, index: Index) -> tuple[Tensor, ...]:
 
 def _integers(name: str, given: Any) -> Tensor:
     """`given` as int64 `[n]`; flags and fractions are no numbers of slots or writes."""
-    values = torch.as_tensor(given).detach().to("cpu").reshape(-1)
+    values = torch.as_tensor(given, device="cpu").detach().reshape(-1)
     if (values.dtype == torch.bool or values.is_floating_point() or values.is_complex()) and values.numel():
         raise TypeError(f"{name} must be integers; got {str(values.dtype).removeprefix('torch.')}")
     return values.to(torch.int64)
@@ -141,7 +141,7 @@ def _versions(storage: Storage, key: Key, version: Tensor | int | None, count: i
     column = storage.column(key)
     if column[0].numel() != storage.lanes or column.dtype == torch.bool or column.is_complex():
         raise TypeError(f"version_key ({key_name(key)}) must name one number per record; got {list(column.shape)}")
-    versions = _comparable(torch.as_tensor(version).detach().to("cpu").reshape(-1))
+    versions = _comparable(torch.as_tensor(version, device="cpu").detach().reshape(-1))
     if versions.numel() not in (1, count):
         raise ValueError(
             f"version ({versions.numel()} entries) must be a scalar or have one entry per index; got {count}"

@@ -190,7 +190,9 @@ class EpisodeKeeper:
         if given is not None:
             return _from_given(index, given, filled)
         kind, keys = self._entries = self._marks.entries(storage)
-        marks = read_marks(storage, kind, keys, torch.arange(filled * storage.lanes)).reshape(filled, storage.lanes)
+        marks = read_marks(storage, kind, keys, torch.arange(filled * storage.lanes, device="cpu")).reshape(
+            filled, storage.lanes
+        )
         newest = filled - 1 if self._newest is None or filled < storage.slots else self._newest // storage.lanes
         cursor = (newest + 1) % storage.slots
         if kind == "ids":

@@ -68,9 +68,9 @@ class EpisodeMarks:
         self._unmarked = unmarked
         self._given: tuple[Kind, Tensor] | None = None
         if ends is not None:
-            self._given = ("ends", torch.as_tensor(ends).detach().cpu())
+            self._given = ("ends", torch.as_tensor(ends, device="cpu").detach())
         elif trajectories is not None:
-            self._given = ("ids", torch.as_tensor(trajectories).detach().cpu())
+            self._given = ("ids", torch.as_tensor(trajectories, device="cpu").detach())
 
     @property
     def given(self) -> tuple[Kind, Values] | None:
@@ -140,7 +140,7 @@ def entry_of(storage: Storage, key: Key, records: Tensor) -> Tensor | None:
     values = [_looked_up(record, key) for record in storage.get(records)]
     if any(value is None for value in values):
         return None
-    return torch.stack([torch.as_tensor(value).detach().cpu() for value in values])
+    return torch.stack([torch.as_tensor(value, device="cpu").detach() for value in values])
 
 
 def _is_stored(storage: Storage, key: Key) -> bool:

@@ -28,7 +28,7 @@ class Generations:
     def __init__(self, capacity: int, dense_limit: int = 1 << 24) -> None:
         self._capacity = capacity
         size = capacity if capacity <= dense_limit else FIRST_ALLOCATION
-        self._stamps = torch.full((size,), NO_STAMP, dtype=torch.int64)
+        self._stamps = torch.full((size,), NO_STAMP, dtype=torch.int64, device="cpu")
 
     def advance_range(self, start: int, stop: int, writes: int = 1) -> None:
         """Stamps `writes` writes of each slot in `[start, stop)`."""
@@ -87,6 +87,6 @@ class Generations:
     def _grow(self, needed: int) -> None:
         size = self._stamps.numel()
         if needed > size:
-            grown = torch.full((min(max(needed, 2 * size), self._capacity),), NO_STAMP, dtype=torch.int64)
+            grown = torch.full((min(max(needed, 2 * size), self._capacity),), NO_STAMP, dtype=torch.int64, device="cpu")
             grown[:size] = self._stamps
             self._stamps = grown

@@ -124,7 +124,7 @@ class HERReplayBuffer(TensorDictReplayBuffer):
         else:
             rewards = self._reward_fn(data[rows])
         stored = data.get(self._reward_key)
-        given = torch.as_tensor(rewards)
+        given = rewards if isinstance(rewards, Tensor) else torch.as_tensor(rewards, device="cpu")
         count = rows.numel()
         wanted = (count, *stored.shape[1:])
         fits = given.shape in {wanted, (count,), (count, 1)} and given.numel() == torch.Size(wanted).numel()

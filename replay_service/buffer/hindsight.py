@@ -100,7 +100,7 @@ class Hindsight(SampleUnit):
             return
         leaves = storage.leaves()
         if leaves is None or leaves is not self._checked:  # the layout of a table stands for all its records
-            first = torch.zeros(1, dtype=torch.int64)
+            first = torch.zeros(1, dtype=torch.int64, device="cpu")
             named = {"goal_key": self._goal, "achieved_goal_key": self._achieved, "reward_key": self._reward}
             found = {name: entry_of(storage, key, first) for name, key in named.items()}
             for name, key in named.items():
@@ -115,7 +115,7 @@ class Hindsight(SampleUnit):
     def expand(self, index: Tensor, info: dict[str, Any], storage: Storage) -> tuple[Tensor, dict[str, Any]]:
         """What the unit makes of the anchors `index` int64 `[B]`, and `CHANCE` for each of its rows."""
         records, info = self._unit.expand(index, info, storage)
-        drawn = torch.rand(records.numel(), 2, dtype=torch.float64, generator=storage.generator)
+        drawn = torch.rand(records.numel(), 2, dtype=torch.float64, generator=storage.generator, device="cpu")
         return records, {**info, CHANCE: torch.where(drawn[:, 0] < self.ratio, drawn[:, 1], -1.0)}
 
     def find_goals(self, pick: Pick, storage: Storage) -> None:

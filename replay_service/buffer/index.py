@@ -48,12 +48,16 @@ def as_slots(index: Index, size: int) -> Tensor:
         TypeError: something that is no index.
     """
     if isinstance(index, slice):
-        return torch.arange(size)[index] if (index.step or 1) > 0 else torch.arange(size).flip(0)[_flipped(index, size)]
+        return (
+            torch.arange(size, device="cpu")[index]
+            if (index.step or 1) > 0
+            else torch.arange(size, device="cpu").flip(0)[_flipped(index, size)]
+        )
     if index is Ellipsis:
-        return torch.arange(size)
+        return torch.arange(size, device="cpu")
     if isinstance(index, range):
         index = list(index)
-    slots = torch.tensor([int(index)]) if is_single(index) else _as_tensor(index)
+    slots = torch.tensor([int(index)], device="cpu") if is_single(index) else _as_tensor(index)
     if slots.dtype == torch.bool:
         if slots.shape != (size,):
             raise IndexError(f"index (a mask of shape {list(slots.shape)}) must have one flag per row; got {size} rows")
@@ -84,7 +88,7 @@ def _as_tensor(index: Index) -> Tensor:
     if isinstance(index, Tensor):
         slots = index.detach().to("cpu")
     elif isinstance(index, list | tuple | np.ndarray):
-        slots = torch.as_tensor(np.asarray(index))
+        slots = torch.as_tensor(np.asarray(index), device="cpu")
         if slots.numel() == 0:
             slots = slots.to(torch.int64)
     else:
@@ -99,5 +103,5 @@ def _as_tensor(index: Index) -> Tensor:
 
 
 def _flipped(part: slice, size: int) -> Tensor:
-    positions = torch.tensor(list(range(*part.indices(size))), dtype=torch.int64)
+    positions = torch.tensor(list(range(*part.indices(size))), dtype=torch.int64, device="cpu")
     return size - 1 - positions

@@ -15,7 +15,7 @@ __all__ = ["records_at", "records_of"]
 
 def records_of(slots: Tensor, lanes: int) -> Tensor:
     """Flat numbers int64 `[n * lanes]` of all records in `slots` int64 `[n]`, slot by slot."""
-    return slots if lanes == 1 else (slots[:, None] * lanes + torch.arange(lanes)).reshape(-1)
+    return slots if lanes == 1 else (slots[:, None] * lanes + torch.arange(lanes, device="cpu")).reshape(-1)
 
 
 def records_at(index: Index, filled: int, lane_shape: tuple[int, ...]) -> Tensor:
@@ -47,7 +47,7 @@ def records_at(index: Index, filled: int, lane_shape: tuple[int, ...]) -> Tensor
     ):
         return _numbers_of(parts, (filled, *lane_shape))
     try:
-        return torch.arange(filled * lanes).view(filled, *lane_shape)[parts]
+        return torch.arange(filled * lanes, device="cpu").view(filled, *lane_shape)[parts]
     except (IndexError, TypeError) as error:
         inside = ", ".join(map(str, (filled, *lane_shape)))
         raise IndexError(f"index must be coordinates inside [{inside}]; {error}") from None

@@ -51,11 +51,11 @@ class LateWrites(BufferParts):
             # Checked here, whatever the sampler: one of the user's own need not know how priorities can be wrong.
             values = checked_priorities(priority, records.numel(), sampler.reduction)
             if not sampler.keeps_priorities:
-                return UpdateResult(torch.zeros(records.numel(), dtype=torch.bool))
+                return UpdateResult(torch.zeros(records.numel(), dtype=torch.bool, device="cpu"))
             if live is not None and not bool(live.all()):
                 records, values = records[live], values[live]
             sampler.update_priority(records, values, storage=self._storage)
-        accepted = torch.ones(records.numel(), dtype=torch.bool) if live is None else live
+        accepted = torch.ones(records.numel(), dtype=torch.bool, device="cpu") if live is None else live
         return UpdateResult(accepted)
 
     def update_if_present(

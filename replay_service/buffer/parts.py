@@ -266,7 +266,7 @@ class BufferParts:
     def _records_in_order(self) -> Tensor:
         """All records, flat numbers int64 `[n]`, in the order they were written as far as the writer can tell."""
         storage = self._storage
-        records = torch.arange(len(storage))
+        records = torch.arange(len(storage), device="cpu")
         # Only a writer that goes around a ring has a cursor; in a full ring it stands at the oldest slot.
         cursor: int = getattr(self._writer, "cursor", 0) if storage.filled == storage.slots else 0
         return records if cursor == 0 else records.roll(-cursor * storage.lanes)

@@ -62,7 +62,7 @@ class SharedLock(AbstractContextManager["SharedLock"]):
         self._lock = multiprocessing.get_context("spawn").RLock()
         self._depth = 0
         self._known = self._own()
-        self._counts = torch.tensor(self._known).share_memory_()  # type: ignore[no-untyped-call]
+        self._counts = torch.tensor(self._known, device="cpu").share_memory_()  # type: ignore[no-untyped-call]
 
     def __enter__(self) -> SharedLock:
         self._lock.acquire()
@@ -83,7 +83,7 @@ class SharedLock(AbstractContextManager["SharedLock"]):
             own = self._own()
             if own != self._known:
                 self._known = own
-                self._counts.copy_(torch.tensor(own))
+                self._counts.copy_(torch.tensor(own, device="cpu"))
         self._depth -= 1
         self._lock.release()
 
@@ -114,4 +114,4 @@ class SharedLock(AbstractContextManager["SharedLock"]):
         written = len(storage) if emptied else min(writer.write_count - written_before, len(storage))
         if written:
             end = counts[OWN + self._names.index("cursor")] * storage.lanes
-            self._buffer.tell_written(torch.arange(end - written, end) % (storage.slots * storage.lanes))
+            self._buffer.tell_written(torch.arange(end - written, end, device="cpu") % (storage.slots * storage.lanes))

@@ -98,7 +98,7 @@ class TensorDictReplayBuffer(ReplayBuffer):
         values = [record.get(key, None) if isinstance(record, TensorDictBase) else None for record in records]
         if any(value is None for value in values):
             return None
-        return torch.stack([torch.as_tensor(value).reshape(-1).to(torch.float64) for value in values])
+        return torch.stack([torch.as_tensor(value, device="cpu").reshape(-1).to(torch.float64) for value in values])
 
     def _default_writer(self) -> Writer:
         return make_writer(None, TensorDictRoundRobinWriter)

@@ -109,9 +109,9 @@ class Sequence(SampleUnit):
         self.dilation = positive_integer(dilation, "dilation")
         self._keeper = EpisodeKeeper(EpisodeMarks(end_key=done_key, unmarked=done_key is None))
         self._offsets = self.dilation * np.arange(-self.burn_in, self.length + self.bootstrap)
-        self._learning = torch.arange(self.window).ge(self.burn_in) & torch.arange(self.window).lt(
-            self.burn_in + self.length
-        )
+        self._learning = torch.arange(self.window, device="cpu").ge(self.burn_in) & torch.arange(
+            self.window, device="cpu"
+        ).lt(self.burn_in + self.length)
 
     @property
     def window(self) -> int:
@@ -143,8 +143,8 @@ class Sequence(SampleUnit):
         coordinates = storage.coordinates(index)
         anchor = coordinates[0] if len(coordinates) == 1 else torch.stack(coordinates, 1)
         expanded["anchor_index"] = anchor.repeat_interleave(self.window, 0)
-        expanded["sequence_id"] = torch.arange(anchors.size).repeat_interleave(self.window)
-        expanded["step_in_sequence"] = torch.arange(self.window).repeat(anchors.size)
+        expanded["sequence_id"] = torch.arange(anchors.size, device="cpu").repeat_interleave(self.window)
+        expanded["step_in_sequence"] = torch.arange(self.window, device="cpu").repeat(anchors.size)
         return records, expanded
 
     def extend(self, index: Tensor) -> None:

@@ -121,9 +121,11 @@ def torch_index(index: Any, leaf: Tensor) -> Any:
     dimension = 0
     for part in parts:
         if isinstance(part, slice) and (part.step or 1) < 0:
-            part = torch.arange(leaf.shape[dimension])[torch.arange(leaf.shape[dimension]).numpy()[part].copy()]
+            part = torch.arange(leaf.shape[dimension], device="cpu")[
+                torch.arange(leaf.shape[dimension], device="cpu").numpy()[part].copy()
+            ]
         elif isinstance(part, np.ndarray | np.generic | list):
-            part = torch.as_tensor(np.asarray(part))
+            part = torch.as_tensor(np.asarray(part), device="cpu")
         adapted.append(part)
         dimension += part is not None
     return tuple(adapted)

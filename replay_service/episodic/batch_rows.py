@@ -78,4 +78,4 @@ def random_order(length: int, generator: torch.Generator | None) -> np.ndarray:
     if generator is None:
         generator = torch.Generator()
         generator.seed()
-    return torch.randperm(length, generator=generator).numpy()
+    return torch.randperm(length, generator=generator, device="cpu").numpy()

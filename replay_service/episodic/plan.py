@@ -53,7 +53,7 @@ class Plan:
             if type(reading) is Reading:
                 reading.column.read_into(reading.slots, out)
             else:
-                out.copy_(torch.as_tensor(reading))
+                out.copy_(torch.as_tensor(reading, device="cpu"))
 
 
 def _built(entries: dict[str, Any]) -> dict[str, Any]:

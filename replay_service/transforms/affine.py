@@ -56,7 +56,8 @@ class Affine(Entrywise):
 
 
 def _finite(name: str, value: float | Tensor) -> Tensor:
-    made = torch.as_tensor(value, dtype=torch.float64)
+    given = value if isinstance(value, Tensor) else torch.tensor(value, dtype=torch.float64, device="cpu")
+    made = given.to(torch.float64)
     if not bool(made.isfinite().all()):
         raise ValueError(f"{name} ({made.tolist()}) must be finite")
     return made

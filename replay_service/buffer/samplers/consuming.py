@@ -115,7 +115,7 @@ class ConsumingSampler(Sampler):
             self._is_freed[slot] = False
             if self._place[slot] == NOWHERE:  # else somebody wrote a new record there without asking
                 slots.append(slot)
-        return torch.tensor(slots, dtype=torch.int64)
+        return torch.tensor(slots, dtype=torch.int64, device="cpu")
 
     def empty(self) -> None:
         """Forgets all records."""
@@ -127,7 +127,7 @@ class ConsumingSampler(Sampler):
             "max_sample_count": self._limit,
             "counts": torch.from_numpy(self._counts[: self._known].copy()),
             "live": torch.from_numpy(self._live[: self._count].copy()),
-            "freed": torch.tensor(list(self._freed), dtype=torch.int64),
+            "freed": torch.tensor(list(self._freed), dtype=torch.int64, device="cpu"),
             "ran_out": self._ran_out,
         }
 
@@ -139,7 +139,8 @@ class ConsumingSampler(Sampler):
         """
         limit = positive_integer(state_dict["max_sample_count"], "max_sample_count")
         counts, live, freed = (
-            torch.as_tensor(state_dict[name], dtype=torch.int64).clone().numpy() for name in ("counts", "live", "freed")
+            torch.as_tensor(state_dict[name], dtype=torch.int64, device="cpu").clone().numpy()
+            for name in ("counts", "live", "freed")
         )
         named = np.concatenate([live, freed])
         if named.size and not 0 <= named.min() <= named.max() < counts.size:
@@ -200,11 +201,11 @@ class ConsumingSampler(Sampler):
 def _distinct(size: int, count: int, generator: torch.Generator | None) -> Ints:
     """`count` different numbers below `size`, uniformly, in random order, in time proportional to `count`."""
     if 2 * count >= size:
-        return torch.randperm(size, generator=generator)[:count].numpy()
+        return torch.randperm(size, generator=generator, device="cpu")[:count].numpy()
     drawn: Ints = np.zeros(0, np.int64)
     while drawn.size < count:
         # The first `count` different ones of independent draws: at most half of all numbers are taken, so few rounds are enough.
-        more = torch.randint(0, size, (2 * (count - drawn.size) + 8,), generator=generator).numpy()
+        more = torch.randint(0, size, (2 * (count - drawn.size) + 8,), generator=generator, device="cpu").numpy()
         drawn = np.concatenate([drawn, more])
         drawn = drawn[np.sort(np.unique(drawn, return_index=True)[1])]
     return drawn[:count]

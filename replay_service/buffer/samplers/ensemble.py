@@ -75,7 +75,7 @@ class SamplerEnsemble(Sampler):
             return
         if isinstance(value, str):
             raise ValueError(f"p ({value!r}) must be {SAMPLEABLE!r}, or one number per buffer")
-        weights = torch.as_tensor(value, dtype=torch.float64).detach().to("cpu")
+        weights = torch.as_tensor(value, dtype=torch.float64, device="cpu").detach()
         if weights.shape != (len(self.samplers),):
             raise ValueError(
                 f"p ({list(weights.shape)}) must be one number per buffer; got {len(self.samplers)} buffers"
@@ -214,10 +214,12 @@ class SamplerEnsemble(Sampler):
         if isinstance(self._p, Tensor):
             self._require_ready(storage, rows, self._p.tolist())
             return self._p
-        weights = torch.tensor(self._ready(storage, rows), dtype=torch.float64)
+        weights = torch.tensor(self._ready(storage, rows), dtype=torch.float64, device="cpu")
         if self._p == SAMPLEABLE:
             pairs = zip(self.samplers, storage.storages, strict=True)
-            weights *= torch.tensor([sampler.remaining(part) for sampler, part in pairs], dtype=torch.float64)
+            weights *= torch.tensor(
+                [sampler.remaining(part) for sampler, part in pairs], dtype=torch.float64, device="cpu"
+            )
         if not float(weights.sum()) > 0:
             raise EmptyBufferError(
                 "buffers must hold a row that can be drawn; got none in any of them: extend one first"

@@ -155,7 +155,7 @@ class PrioritizedSampler(Sampler):
             raise PriorityError(
                 f"priorities (of {self._known} records) must not all be zero to draw; set one above zero, or eps"
             )
-        uniforms = torch.rand(batch_size, dtype=torch.float64, generator=storage.generator)
+        uniforms = torch.rand(batch_size, dtype=torch.float64, generator=storage.generator, device="cpu")
         index, masses = self._tree.draw_with_mass(uniforms.numpy())
         weights = (masses / self._tree.min_positive()) ** -self._beta
         if self._dtype == torch.float32:  # NumPy's cast of a batch takes a third of torch's time
@@ -192,7 +192,7 @@ class PrioritizedSampler(Sampler):
             PriorityError: a priority is NaN, infinite or negative. Nothing was set.
             IndexError: a record that does not exist. Nothing was set.
         """
-        records = torch.as_tensor(index).reshape(-1).numpy()
+        records = torch.as_tensor(index, device="cpu").reshape(-1).numpy()
         values = checked_priorities(priority, records.size, self.reduction).numpy()
         if records.size == 0:
             return
@@ -279,7 +279,7 @@ class PrioritizedSampler(Sampler):
         """
         alpha, beta, eps = (exponent(state_dict[name], name) for name in ("alpha", "beta", "eps"))
         largest = state_dict["largest"]
-        known = torch.as_tensor(state_dict["priorities"]).numel()
+        known = torch.as_tensor(state_dict["priorities"], device="cpu").numel()
         priorities, masses = (checked_priorities(state_dict[name], known).numpy() for name in ("priorities", "masses"))
         self._start_over()
         self._make_room(known)

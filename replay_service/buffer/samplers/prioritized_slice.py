@@ -165,7 +165,7 @@ class PrioritizedSliceSampler(EpisodeSampler):
             raise PriorityError(
                 f"priorities must not all be zero in episodes of {self._min_length(length)} steps or more; set one above zero, or eps"
             )
-        uniforms = torch.rand(count, dtype=torch.float64, generator=storage.generator).numpy()
+        uniforms = torch.rand(count, dtype=torch.float64, generator=storage.generator, device="cpu").numpy()
         records = np.searchsorted(upto, uniforms * upto[-1], side="right")
         return records, torch.from_numpy((masses[records] / least) ** -self.beta).to(self._dtype)
 

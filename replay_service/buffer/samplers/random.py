@@ -18,4 +18,4 @@ class RandomSampler(Sampler):
 
     def sample(self, storage: Storage, batch_size: int) -> tuple[Tensor, dict[str, Any]]:
         """Draws `batch_size` records uniformly: int64 `[batch_size]`, no info."""
-        return torch.randint(0, require_rows(storage), (batch_size,), generator=storage.generator), {}
+        return torch.randint(0, require_rows(storage), (batch_size,), generator=storage.generator, device="cpu"), {}

@@ -82,7 +82,7 @@ class SliceSampler(EpisodeSampler):
         )
 
     def _draw(self, storage: Storage, index: EpisodeIndex, count: int, length: int) -> tuple[Slices, dict[str, Tensor]]:
-        uniforms = torch.rand(count, 2, dtype=torch.float64, generator=storage.generator).numpy()
+        uniforms = torch.rand(count, 2, dtype=torch.float64, generator=storage.generator, device="cpu").numpy()
         return index.draw_starts(length, uniforms, strict=self._strict, span=self._span), {}
 
     def __repr__(self) -> str:

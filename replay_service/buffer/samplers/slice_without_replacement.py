@@ -105,7 +105,7 @@ class SliceSamplerWithoutReplacement(EpisodeSampler):
         self._left = self._left[after:]
         first, last, lane = taken.T
         width = np.minimum(last - first + 1, length)
-        uniforms = torch.rand(len(taken), dtype=torch.float64, generator=storage.generator).numpy()
+        uniforms = torch.rand(len(taken), dtype=torch.float64, generator=storage.generator, device="cpu").numpy()
         begin = first + (uniforms * (last - first + 2 - width)).astype(np.int64)
         start = self._keeper.slots_at(begin, lane)
         upcoming, _ = self._stored(index, needed, length)
@@ -118,7 +118,7 @@ class SliceSamplerWithoutReplacement(EpisodeSampler):
         last = self._keeper.positions_at(found.stop, found.lane)
         episodes = np.stack([last - found.length + 1, last, found.lane], 1)[found.length >= self._min_length(length)]
         if self.shuffle:
-            episodes = episodes[torch.randperm(len(episodes), generator=storage.generator).numpy()]
+            episodes = episodes[torch.randperm(len(episodes), generator=storage.generator, device="cpu").numpy()]
         self._left = episodes
         self._epoch += 1
 
@@ -159,7 +159,7 @@ class SliceSamplerWithoutReplacement(EpisodeSampler):
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Takes a state over, by copy; settings stay this sampler's own."""
-        left = torch.as_tensor(state_dict["left"], dtype=torch.int64).reshape(-1, 3).numpy().copy()
+        left = torch.as_tensor(state_dict["left"], dtype=torch.int64, device="cpu").reshape(-1, 3).numpy().copy()
         super().load_state_dict(state_dict)
         self._left, self._ran_out, self._epoch = left, bool(state_dict["ran_out"]), int(state_dict["epoch"])
         self._lineage = self._keeper.lineage

@@ -92,7 +92,9 @@ class SliceFlags:
             last = torch.from_numpy(is_last).view(-1, *[1] * (len(shape) - 1)).expand(shape)
             entries[_name(self._truncated)] = last.clone()
             entries[_name(names[0])] = last.clone() if done is None else done.bool() | last
-            entries[_name(names[1])] = torch.zeros(shape, dtype=torch.bool) if terminated is None else terminated.bool()
+            entries[_name(names[1])] = (
+                torch.zeros(shape, dtype=torch.bool, device="cpu") if terminated is None else terminated.bool()
+            )
         if self._init is not None:
             stored = entry_of(storage, self._init, records)
             if stored is not None:

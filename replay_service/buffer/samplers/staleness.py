@@ -78,7 +78,7 @@ class StalenessAwareSampler(Sampler):
         size = require_rows(storage)
         staleness, sums = self._weighed(storage, size)
         total = float(sums[-1])
-        uniforms = torch.rand(batch_size, dtype=torch.float64, generator=storage.generator)
+        uniforms = torch.rand(batch_size, dtype=torch.float64, generator=storage.generator, device="cpu")
         # The first record whose running sum is above the point: one of weight zero adds nothing and is never the first.
         records = torch.searchsorted(sums, uniforms * total, right=True)
         last = torch.searchsorted(sums, sums[-1:])  # rounding may carry a point to the very end
@@ -126,14 +126,18 @@ class StalenessAwareSampler(Sampler):
             return self._known
         versions = self._versions(storage, size)
         staleness = (self._consumer_version - versions).clamp_min(0).to(torch.float32)
-        fresh = torch.ones(size, dtype=torch.bool) if self._max_staleness < 0 else staleness <= self._max_staleness
+        fresh = (
+            torch.ones(size, dtype=torch.bool, device="cpu")
+            if self._max_staleness < 0
+            else staleness <= self._max_staleness
+        )
         if not bool(fresh.any()):
             raise EmptyBufferError(
                 f"max_staleness ({self._max_staleness}) must leave a record to draw; got {size} staler ones at "
                 f"consumer_version {self._consumer_version}: allow more, or renew the collectors' weights more often"
             )
-        weights = torch.zeros(size, dtype=torch.float64)
-        weights[fresh] = torch.as_tensor(self._weigh(staleness[fresh])).to(torch.float64)
+        weights = torch.zeros(size, dtype=torch.float64, device="cpu")
+        weights[fresh] = torch.as_tensor(self._weigh(staleness[fresh]), device="cpu").to(torch.float64)
         sums = weights.cumsum(0)
         if not (bool((weights >= 0).all()) and 0.0 < float(sums[-1]) < torch.inf):
             raise ValueError(
@@ -148,7 +152,9 @@ class StalenessAwareSampler(Sampler):
         if storage.columnar:
             versions = storage.column(key)[: storage.filled].to("cpu")
         else:
-            versions = torch.tensor([_entry(record, key) for record in storage.get(torch.arange(size))])
+            versions = torch.tensor(
+                [_entry(record, key) for record in storage.get(torch.arange(size, device="cpu"))], device="cpu"
+            )
         if versions.numel() != size:
             raise ValueError(f"version_key ({key_name(key)}) must hold one number per record; got {versions.shape}")
         return versions.reshape(-1)

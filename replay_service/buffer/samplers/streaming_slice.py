@@ -79,7 +79,7 @@ class StreamingSliceSampler(EpisodeSampler):
         missing = count - fresh.start.size
         if missing == 0:
             return fresh, {}
-        uniforms = torch.rand(missing, 2, dtype=torch.float64, generator=storage.generator).numpy()
+        uniforms = torch.rand(missing, 2, dtype=torch.float64, generator=storage.generator, device="cpu").numpy()
         drawn = index.draw_starts(length, uniforms, strict=self._strict, span=self._span)
         return Slices(*(np.concatenate(parts) for parts in zip(fresh, drawn, strict=True))), {}
 

@@ -27,7 +27,7 @@ class SamplerWithoutReplacement(Sampler):
     def __init__(self, drop_last: bool = False, shuffle: bool = True) -> None:
         self.drop_last = drop_last
         self.shuffle = shuffle
-        self._order = torch.zeros(0, dtype=torch.int64)
+        self._order = torch.zeros(0, dtype=torch.int64, device="cpu")
         self._next = 0
         self._ran_out = False
 
@@ -61,7 +61,11 @@ class SamplerWithoutReplacement(Sampler):
         needed = batch_size if self.drop_last else 1
         # An epoch over more records than there are was begun before somebody else emptied the storage.
         if self._order.numel() - self._next < needed or self._order.numel() > size:
-            self._order = torch.randperm(size, generator=storage.generator) if self.shuffle else torch.arange(size)
+            self._order = (
+                torch.randperm(size, generator=storage.generator, device="cpu")
+                if self.shuffle
+                else torch.arange(size, device="cpu")
+            )
             self._next = 0
         records = self._order[self._next : self._next + batch_size].clone()
         self._next += records.numel()
@@ -70,7 +74,7 @@ class SamplerWithoutReplacement(Sampler):
 
     def empty(self) -> None:
         """Forgets the epoch."""
-        self._order = torch.zeros(0, dtype=torch.int64)
+        self._order = torch.zeros(0, dtype=torch.int64, device="cpu")
         self._next = 0
         self._ran_out = False
 
@@ -81,7 +85,7 @@ class SamplerWithoutReplacement(Sampler):
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Takes an epoch over, by copy; `drop_last` and `shuffle` stay this sampler's own."""
         order, after, ran_out = (state_dict[name] for name in ("order", "next", "ran_out"))
-        self._order = torch.as_tensor(order, dtype=torch.int64).clone()
+        self._order = torch.as_tensor(order, dtype=torch.int64, device="cpu").clone()
         self._next, self._ran_out = int(after), bool(ran_out)
 
     def __repr__(self) -> str:

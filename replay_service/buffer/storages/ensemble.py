@@ -77,7 +77,7 @@ class StorageEnsemble(Storage):
             IndexError: a record that is not there.
         """
         named = self.named(index)
-        numbers = torch.zeros(len(named), dtype=torch.int64)
+        numbers = torch.zeros(len(named), dtype=torch.int64, device="cpu")
         for member, rows in named.groups():
             numbers[rows] = self.joined(member, self.storages[member].flat_slots(named.local[rows]))
         return numbers
@@ -85,7 +85,7 @@ class StorageEnsemble(Storage):
     def coordinates(self, records: Tensor) -> tuple[Tensor, ...]:
         """Storage, slot and lanes of records, one int64 `[n]` each."""
         members, local = self.split(records)
-        found = torch.zeros(self.ndim, records.numel(), dtype=torch.int64)
+        found = torch.zeros(self.ndim, records.numel(), dtype=torch.int64, device="cpu")
         for member, rows in groups_of(members):
             found[:, rows] = torch.stack(self.storages[member].coordinates(local[rows]))
         return (members, *found.unbind(0))
@@ -93,10 +93,10 @@ class StorageEnsemble(Storage):
     def contains(self, item: Any) -> bool | Tensor:
         """Flags of the shape of `item["buffer_ids"]`: whether slot `index` of that storage holds a record."""
         named = self.named(item)
-        held = torch.zeros(len(named), dtype=torch.bool)
+        held = torch.zeros(len(named), dtype=torch.bool, device="cpu")
         for member, rows in named.groups():
             slots = named.local[rows] if named.local.ndim == 1 else named.local[rows, 0]
-            held[rows] = torch.as_tensor(self.storages[member].contains(slots))
+            held[rows] = torch.as_tensor(self.storages[member].contains(slots), device="cpu")
         return held.reshape(named.shape)
 
     # -- records ----------------------------------------------------------------------------------------------------
@@ -114,7 +114,7 @@ class StorageEnsemble(Storage):
         parts = named.shape[0] if named.shape else 1
         ids, local = named.buffer_ids.reshape(parts, -1), named.local.reshape(parts, -1, *named.local.shape[1:])
         if len(named.shape) < 2:
-            local = torch.as_tensor(item["index"]).to("cpu", torch.int64).reshape(parts, -1)
+            local = torch.as_tensor(item["index"], device="cpu").to(torch.int64).reshape(parts, -1)
         found = []
         for part in range(parts):
             members = sorted(set(ids[part].tolist()))

@@ -55,7 +55,7 @@ class MappedColumn(Column):
             memory = np.memmap(path, np.uint8, "r+")
             super().__init__(leaf, view_leaf(memory, leaf.dtype, (records, *leaf.shape), 0))
         else:  # nothing to map
-            super().__init__(leaf, torch.zeros(records, *leaf.shape, dtype=leaf.dtype))
+            super().__init__(leaf, torch.zeros(records, *leaf.shape, dtype=leaf.dtype, device="cpu"))
 
     def shared(self) -> MappedColumn:
         """The same file, also for processes that this one starts."""

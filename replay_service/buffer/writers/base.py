@@ -112,4 +112,4 @@ def first_coordinate(index: Index) -> Tensor:
     """The slots (first dimension) that an index names, as an int64 tensor."""
     if isinstance(index, tuple):
         index = index[0]
-    return torch.as_tensor(index, dtype=torch.int64)
+    return torch.as_tensor(index, dtype=torch.int64, device="cpu")

@@ -91,7 +91,7 @@ class WriterEnsemble(Writer):
             TypeError, ValueError, IndexError: as `member_index`.
         """
         named = member_index(index, len(self.writers))
-        stamps = torch.full((len(named),), -1, dtype=torch.int64)
+        stamps = torch.full((len(named),), -1, dtype=torch.int64, device="cpu")
         for member, rows in named.groups():
             local = named.local[rows]
             stamps[rows] = self.writers[member].generations_of(local if local.ndim == 1 else local[:, 0])

@@ -131,7 +131,7 @@ class TensorDictMaxValueWriter(Writer):
         """
         storage = self.storage
         batch = storage.prepare(data)
-        written = torch.full((len(batch),), REJECTED, dtype=torch.int64)
+        written = torch.full((len(batch),), REJECTED, dtype=torch.int64, device="cpu")
         if len(batch) == 0:
             return written
         ranks = self._ranks_of(batch)
@@ -193,14 +193,19 @@ class TensorDictMaxValueWriter(Writer):
             # A new record that comes later in this order beats none of the new ones before it, only old ones.
             beaten = known.beaten_by(ranks[best_first[free:]].tolist())
             chosen = np.sort(best_first[: free + len(beaten)])
-        slots = torch.cat([torch.arange(len(known), len(known) + free), torch.tensor(beaten, dtype=torch.int64)])
+        slots = torch.cat(
+            [
+                torch.arange(len(known), len(known) + free, device="cpu"),
+                torch.tensor(beaten, dtype=torch.int64, device="cpu"),
+            ]
+        )
         return torch.from_numpy(chosen), slots
 
     def _known_ranks(self) -> Ranks:
         """The ranks of all stored records; read again if somebody else wrote to the storage."""
         storage = self.storage
         if self._ranks is None or len(self._ranks) != storage.filled:
-            everything = torch.arange(storage.filled)
+            everything = torch.arange(storage.filled, device="cpu")
             self._ranks = Ranks(self._stored_ranks(everything) if storage.filled else np.zeros(0))
         return self._ranks
 

@@ -62,7 +62,7 @@ class RoundRobinWriter(Writer):
         batch = storage.prepare(data)
         records = len(batch)
         if records == 0:
-            return torch.zeros((0,) if storage.ndim == 1 else (0, storage.ndim), dtype=torch.int64)
+            return torch.zeros((0,) if storage.ndim == 1 else (0, storage.ndim), dtype=torch.int64, device="cpu")
         start = self._cursor
         lanes = self._lanes_of(batch)
         count, slots = records // lanes, -(-storage.max_size // lanes)
@@ -121,7 +121,7 @@ class RoundRobinWriter(Writer):
             generations.advance_range(0, end - slots)
 
     def _written(self, start: int, count: int, slots: int) -> Tensor:
-        written = torch.arange(start, start + count)
+        written = torch.arange(start, start + count, device="cpu")
         if start + count > slots:
             written %= slots
         return written if self.storage.ndim == 1 else self.storage.all_cells(written)
