@@ -29,7 +29,7 @@ $(STAMP): pyproject.toml constraints.txt
 	@echo "Installing into $(VENV) (once, takes a few minutes)"
 	@$(PYTHON) -c 'import sys; v = sys.version_info; v >= (3, 10) or sys.exit("Python 3.10 or newer is needed, PYTHON=%s is %d.%d" % (sys.executable, v[0], v[1]))'
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/pip install -q --disable-pip-version-check -c constraints.txt -e ".[dev,demo,hdf5]"
+	$(BIN)/pip install -q --disable-pip-version-check -c constraints.txt -e ".[dev,demo,hdf5,video]"
 	@touch $@
 
 demo: $(STAMP)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import importlib
 import os
 from dataclasses import dataclass
 from pathlib import Path
@@ -177,10 +178,7 @@ def _encoder_class() -> Any:
         ImportError: it is not installed, or finds no FFmpeg.
     """
     require_torchcodec()
-    from torchcodec.encoders import Encoder  # type: ignore[attr-defined]
-
-    found: Any = Encoder
-    return found
+    return importlib.import_module("torchcodec.encoders").Encoder
 
 
 def _flush(path: Path) -> None:

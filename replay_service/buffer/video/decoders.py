@@ -5,6 +5,7 @@ torchcodec is imported when the first file is opened, so that buffers of referen
 
 from __future__ import annotations
 
+import importlib
 import os
 import threading
 from collections import OrderedDict
@@ -215,7 +216,7 @@ def require_torchcodec() -> Any:
         ImportError: torchcodec is not installed, or finds no FFmpeg; what to install is said.
     """
     try:
-        from torchcodec import decoders
+        return importlib.import_module("torchcodec.decoders")
     except ModuleNotFoundError as error:
         raise ImportError(
             "torchcodec must be installed to read or write video; pip install 'replay-service[video]' brings it"
@@ -225,7 +226,6 @@ def require_torchcodec() -> Any:
             "FFmpeg's libraries must be installed for torchcodec to read or write video; apt-get install ffmpeg (or conda install "
             "ffmpeg) brings them"
         ) from error
-    return decoders
 
 
 def _shown_at(decoder: Any, num_frames: int) -> Tensor:
