@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from tensordict import TensorDict
 from torch import Tensor
 
 from replay_service.info import merge_info
@@ -23,6 +24,10 @@ def decode_sample(reply: Message, return_info: bool) -> Any:
     info: dict[Any, Any] = {}
     for name, kind in reply.statics["info"]:  # nested names are lists in JSON
         parts = (name,) if isinstance(name, str) else tuple(name)
+        if kind == "part":
+            value = reply.tensor("info", *parts)
+            info.setdefault(parts[0], TensorDict(batch_size=value.shape))[parts[1]] = value
+            continue
         info[name if isinstance(name, str) else parts] = _info_value(reply.tensor("info", *parts), kind)
     if reply.statics["merges"] and not reply.statics["finished"] and hasattr(data, "batch_size"):
         merge_info(data, info)

@@ -17,7 +17,6 @@ from clients.reception import Reception
 from clients.requests import (
     end_arguments,
     extend_request,
-    index_of,
     object_request,
     query_request,
     records_request,
@@ -29,7 +28,7 @@ from replay_service.sources import source_entries
 from replay_service.specs import Key
 from replay_service.structure import flatten_rows, row_of
 from replay_service.wire.channel import Channel
-from replay_service.wire.indices import encode_index, names_one
+from replay_service.wire.indices import encode_index, names_one, record_entries, records_named
 from replay_service.wire.message import Message, compose, static_text, text_of
 from replay_service.wire.verbs import Verb
 
@@ -62,9 +61,12 @@ class ReplayClient:
 
     # -- writing ----------------------------------------------------------------------------------------------------
 
-    def extend(self, data: Any, *, update_priority: bool | None = None, timeout: float | None = None) -> Tensor:
-        """Appends a batch `[B, …]`, all of it or nothing; returns the slot of every record, int64 `[B]`."""
-        return self._call(extend_request(data, update_priority), timeout).tensor("index")
+    def extend(self, data: Any, *, update_priority: bool | None = None, timeout: float | None = None) -> Any:
+        """Appends a batch `[B, …]`, all of it or nothing; returns the slot of every record, int64 `[B]`.
+
+        A service of several buffers returns a TensorDict of `buffer_ids` and `index`, as the local one.
+        """
+        return _written(self._call(extend_request(data, update_priority), timeout))
 
     def add(self, data: Any, *, timeout: float | None = None) -> int:
         """Appends one record (no leading dimension) and returns its slot."""
@@ -72,13 +74,13 @@ class ReplayClient:
             request = records_request(Verb.ADD, row_of(data))
         except LayoutError as error:
             request = object_request(Verb.ADD, data, error)
-        index = self._call(request, timeout).tensor("index")
-        return int(index[0]) if index.ndim == 1 else index  # type: ignore[return-value]
+        index = _written(self._call(request, timeout))
+        return int(index[0]) if isinstance(index, Tensor) and index.ndim == 1 else index  # type: ignore[return-value]
 
-    def submit_extend(self, data: Any) -> Future[Tensor]:
+    def submit_extend(self, data: Any) -> Future[Any]:
         """Sends an extend without waiting; several may be in flight (bounded), and they are applied in order."""
         request = extend_request(data, None)
-        return self._submit(request, lambda reply: reply.tensor("index"))
+        return self._submit(request, _written)
 
     # -- sampling ---------------------------------------------------------------------------------------------------
 
@@ -114,7 +116,7 @@ class ReplayClient:
         self, index: Any, priority: Any, *, generation: Tensor | None = None, timeout: float | None = None
     ) -> UpdateResult:
         """Sets the priorities of records `index` `[B]`; with `generation`, those overwritten since are skipped."""
-        entries = [(("index",), index_of(index)), (("priority",), torch.as_tensor(priority, device="cpu").detach())]
+        entries = [*record_entries(index), (("priority",), torch.as_tensor(priority, device="cpu").detach())]
         if generation is not None:
             entries.append((("generation",), torch.as_tensor(generation, device="cpu")))
         reply = self._call(compose(Verb.UPDATE_PRIORITY, entries), timeout)
@@ -148,7 +150,7 @@ class ReplayClient:
         if version_key is not None:
             statics["version_key"] = [version_key] if isinstance(version_key, str) else list(version_key)
         entries: list[tuple[Key, Tensor]] = [
-            (("index",), index_of(index)),
+            *record_entries(index),
             (("generation",), torch.as_tensor(generation, device="cpu").reshape(-1)),
         ]
         if version is not None:
@@ -286,6 +288,12 @@ class ReplayClient:
 
     def _timeout_of(self, timeout: float | None) -> float:
         return positive_seconds(timeout, self._address.timeout_s)
+
+
+def _written(reply: Message) -> Any:
+    """Where records were written: slots `[B]`, coordinates `[B, ndim]`, or a TensorDict of buffers and slots."""
+    slots = reply.optional("index")
+    return records_named(reply) if slots is None else slots
 
 
 def connect(

@@ -13,18 +13,17 @@ from replay_service.errors import LayoutError
 from replay_service.sources import source_entries
 from replay_service.specs import Key, Spec
 from replay_service.structure import Rows, flatten_rows, row_of
-from replay_service.wire.indices import array_of
 from replay_service.wire.message import TEXT, Message, compose, spec_static, static_text
 from replay_service.wire.verbs import Verb
 
 __all__ = [
     "end_arguments",
     "extend_request",
-    "index_of",
     "object_request",
     "query_request",
     "records_request",
     "sample_request",
+    "tensor_of",
 ]
 
 
@@ -120,15 +119,9 @@ def query_request(predicate: Any, trajectory_key: Any) -> Message:
     return Message(Verb.QUERY, TEXT, [data], items=data.numel(), objects=objects)
 
 
-def index_of(index: Any) -> Tensor:
-    """An index as an int64 (or bool) tensor; coordinates as `[B, ndim]`."""
-    if isinstance(index, tuple):
-        parts = [array_of(part).reshape(-1) for part in index]
-        if len({part.shape for part in parts}) > 1:
-            raise IndexError(f"index (coordinates of {[part.numel() for part in parts]} records) must be equally long")
-        return torch.stack(parts, 1)
-    tensor = array_of(index)
-    return tensor.reshape(1) if tensor.ndim == 0 else tensor
+def tensor_of(value: Any) -> Tensor:
+    """Numbers as a tensor; one that is a tensor already stays where it is."""
+    return value.detach() if isinstance(value, Tensor) else torch.as_tensor(value, device="cpu")
 
 
 def end_arguments(end: int | None) -> tuple[int, int]:

@@ -132,6 +132,11 @@ class OfflineToOnlineReplayBuffer(MemberBuffers):
             self._split.fraction = self._first_fraction * max(0.0, 1.0 - step / total_steps)
             self._drop_ahead()
 
+    def stats(self, timeout: float | None = None) -> dict[str, Any]:
+        """As `ReplayBuffer.stats` of both buffers together, and `num_buffers`, `offline_fraction`, `offline_size`, `online_size`."""
+        sizes = {"offline_size": len(self.offline_buffer), "online_size": len(self.online_buffer)}
+        return {**super().stats(), "offline_fraction": self.offline_fraction, **sizes}
+
     # -- writing ----------------------------------------------------------------------------------------------------
 
     def extend(self, data: Any, *, update_priority: bool | None = None, timeout: float | None = None) -> Tensor:

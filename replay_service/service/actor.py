@@ -23,9 +23,11 @@ __all__ = ["OWNER_VERBS", "ReplayActor"]
 
 OWNER_VERBS = frozenset(
     {
+        "anneal",
         "append_transform",
         "dumps",
         "empty",
+        "end_streams",
         "insert_transform",
         "load_state_dict",
         "loads",
@@ -126,7 +128,10 @@ class ReplayActor:
         """Runs one of the owner's verbs on the buffer; only a state is returned, never the buffer or a part of it."""
         if verb not in OWNER_VERBS:
             raise ValueError(f"verb ({verb!r}) must be one of {sorted(OWNER_VERBS)}")
-        result = getattr(self._buffer, verb)(*arguments, **settings)
+        call = getattr(self._buffer, verb, None)
+        if call is None:
+            raise TypeError(f"{verb} must be a call of the hosted buffer; a {type(self._buffer).__name__} has none")
+        result = call(*arguments, **settings)
         return result if verb == "state_dict" else None
 
     def drained(self) -> bool:

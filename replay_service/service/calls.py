@@ -103,6 +103,14 @@ class OwnerCalls(ABC):
         """Tells the sampler of records changed in place."""
         self._administer("mark_update", index)
 
+    def end_streams(self, **keys: Any) -> None:
+        """As `ReplayBufferEnsemble.end_streams`."""
+        self._administer("end_streams", **keys)
+
+    def anneal(self, step: int, total_steps: int) -> None:
+        """As `OfflineToOnlineReplayBuffer.anneal`; `stats` tells the fraction."""
+        self._administer("anneal", step, total_steps)
+
     def append_transform(self, transform: Any, *, invert: bool = False) -> None:
         """Adds a transform at the end; it runs in the actor."""
         self._administer("append_transform", transform, invert=invert)

@@ -23,7 +23,7 @@ from replay_service.service.telling import Told, left_to_clients
 from replay_service.specs import narrowed
 from replay_service.structure import Rows, build
 from replay_service.wire.failures import NOT_DENSE, code_of, words_of
-from replay_service.wire.indices import decode_index
+from replay_service.wire.indices import decode_index, record_entries, records_named
 from replay_service.wire.message import EMPTY, TEXT, Message, compose
 from replay_service.wire.packing import (
     Frame,
@@ -169,17 +169,17 @@ class Dispatch:
         flag = request.argument(0, -1)
         data = _listed(request.records()) if request.argument(1) else self._data_of(request)
         index = self.buffer.extend(data, update_priority=None if flag < 0 else bool(flag))
-        return compose(request.verb, [(("index",), index)])
+        return compose(request.verb, record_entries(index))
 
     def _add(self, request: Message) -> Message:
         if request.objects is not None:
-            index = _slots_of(self.buffer.add(request.objects[0]))
-            return compose(request.verb, [(("index",), index)])
+            index = self.buffer.add(request.objects[0])
+            return compose(request.verb, record_entries(index))
         if self.buffer.takes_rows() and self.buffer.storage.ndim == 1:
             index = self.buffer.extend(request.records())
         else:
-            index = _slots_of(self.buffer.add(_only_row(request.records())))
-        return compose(request.verb, [(("index",), index)])
+            index = self.buffer.add(_only_row(request.records()))
+        return compose(request.verb, record_entries(index))
 
     def _data_of(self, request: Message) -> Any:
         if request.objects is not None:
@@ -206,7 +206,7 @@ class Dispatch:
     # -- priorities and late writes ---------------------------------------------------------------------------------
 
     def _update_priority(self, request: Message) -> Message:
-        index = _index_tensor(request)
+        index = records_named(request)
         result = self.buffer.update_priority(
             index, request.tensor("priority"), generation=request.optional("generation")
         )
@@ -216,7 +216,7 @@ class Dispatch:
         key = request.statics.get("version_key")
         patch: Any = request.objects[0] if request.objects is not None else request.records("patch")
         result = self.buffer.update_if_present(
-            index=_index_tensor(request),
+            index=records_named(request),
             generation=request.tensor("generation"),
             patch=patch,
             version_key=None if key is None else tuple(key),
@@ -287,16 +287,6 @@ def _needs_layout(reply: Message, request: Message) -> bool:
 def _text_message(verb: Verb, text: str) -> Message:
     data = torch.from_numpy(np.frombuffer(text.encode(), np.uint8).copy())
     return Message(verb, TEXT, [data], items=data.numel())
-
-
-def _index_tensor(request: Message) -> Tensor | tuple[Tensor, ...]:
-    index = request.tensor("index")
-    return tuple(index.unbind(1)) if index.ndim == 2 else index
-
-
-def _slots_of(index: int | Tensor) -> Tensor:
-    """The slot of one record, or the coordinates of the records of one slot."""
-    return torch.tensor([index], device="cpu") if isinstance(index, int) else index
 
 
 def _end_of(request: Message) -> int | None:

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from tensordict import TensorDictBase
 from torch import Tensor
 
 from replay_service.buffer.query import TrajectoryPredicate
@@ -88,7 +89,7 @@ class Gather:
 
 
 def tensors_of(info: dict[Any, Any]) -> list[tuple[str | Key, str, Tensor]]:
-    """Name, kind (`tensor`, `tuple`, `number`) and tensor of every info entry.
+    """Name, kind (`tensor`, `tuple`, `number`, `part` of a TensorDict) and tensor of every info entry.
 
     Raises:
         LayoutError: an entry is neither a tensor nor a number.
@@ -99,6 +100,8 @@ def tensors_of(info: dict[Any, Any]) -> list[tuple[str | Key, str, Tensor]]:
             entries.append((name, "tensor", value))
         elif isinstance(value, tuple) and all(isinstance(part, Tensor) for part in value):
             entries.append((name, "tuple", torch.stack(value, 1)))
+        elif isinstance(value, TensorDictBase):
+            entries += [((str(name), str(part)), "part", value[part]) for part in value.keys()]  # noqa: SIM118
         elif isinstance(value, np.ndarray):
             entries.append((name, "tensor", torch.from_numpy(value)))
         elif isinstance(value, bool | int | float):
@@ -132,6 +135,10 @@ def sampled(verb: Verb, data: Any, info: dict[str, Any], merges: bool, told: Tol
 
 def records(verb: Verb, data: Any, single: bool, left: int = 0) -> Message:
     """The reply that carries records read by index; as an object if they are no dense tensors. `left` transforms are the client's."""
+    if isinstance(data, ReplayBuffer):
+        raise TypeError(
+            "index must name records, as samples carry it (sample['index']); it names one of the buffers, and these stay with the service"
+        )
     try:
         rows = row_of(data) if single else flatten_rows(data)
     except LayoutError:

@@ -8,28 +8,34 @@
     PARTS     how many parts, and two bits for each: 0 integer, 1 slice, 2 array. Part `i` is the leaf `(index, i)`; a slice is its
               start, stop, step and missing bits. What storages with lanes are indexed with.
     KEY       nothing; the leaf `key` is the name of an entry as JSON
+    MEMBERS   nothing; the leaves `(index, buffer_ids)` and `(index, index)` name records of several buffers
+
+Calls that always name records by numbers carry only the leaves: `index`, or those two and what else belongs to them.
 """
 
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from enum import IntEnum
 from typing import Any
 
 import numpy as np
 import torch
+from tensordict import TensorDict, TensorDictBase
 from torch import Tensor
 
 from replay_service.specs import Key
 from replay_service.wire.message import Message
 from replay_service.wire.packing import ProtocolError
 
-__all__ = ["array_of", "decode_index", "encode_index", "names_one"]
+__all__ = ["array_of", "decode_index", "encode_index", "names_one", "record_entries", "records_named"]
 
 Entries = list[tuple[Key, Tensor]]
 
 SMALLEST, LARGEST = -(1 << 63), (1 << 63) - 1
 MOST_PARTS = 16
+MEMBER_LEAVES = ("buffer_ids", "index")
 
 
 class Kind(IntEnum):
@@ -40,6 +46,7 @@ class Kind(IntEnum):
     SLOTS = 3
     PARTS = 4
     KEY = 5
+    MEMBERS = 6
 
 
 def encode_index(index: Any) -> tuple[tuple[int, ...], Entries]:
@@ -52,6 +59,8 @@ def encode_index(index: Any) -> tuple[tuple[int, ...], Entries]:
     if _is_key(index):
         name = json.dumps([index] if isinstance(index, str) else list(index)).encode()
         return (Kind.KEY,), [(("key",), torch.frombuffer(bytearray(name), dtype=torch.uint8))]
+    if isinstance(index, TensorDictBase | Mapping):
+        return (Kind.MEMBERS,), record_entries(index)
     if isinstance(index, tuple):
         return _encode_parts(index)
     if isinstance(index, slice) or index is Ellipsis:
@@ -78,12 +87,46 @@ def array_of(index: Any) -> Tensor:
         raise TypeError(
             f"index must be an integer, a slice, or an array of integers or of flags; got {type(index).__name__}"
         )
-    array = index.detach() if isinstance(index, Tensor) else torch.as_tensor(np.asarray(index))
+    array = index.detach() if isinstance(index, Tensor) else torch.as_tensor(np.asarray(index), device="cpu")
     if array.numel() == 0 and array.dtype != torch.bool:
         return array.to(torch.int64)
     if array.is_floating_point() or array.is_complex():
         raise TypeError(f"index must be integers or flags; got {str(array.dtype).removeprefix('torch.')}")
     return array if array.dtype in (torch.bool, torch.int64) else array.to(torch.int64)
+
+
+def record_entries(index: Any) -> Entries:
+    """The leaves that name records: by slots `[B]`, by coordinates `[B, ndim]`, or in several buffers by `buffer_ids` and `index`.
+
+    Raises:
+        TypeError: something that names no records.
+        IndexError: coordinates that differ in their number.
+    """
+    if isinstance(index, TensorDictBase | Mapping):
+        if any(index.get(name) is None for name in MEMBER_LEAVES):
+            raise TypeError(f"index ({sorted(map(str, index.keys()))}) must hold {list(MEMBER_LEAVES)}")
+        return [(("index", str(name)), array_of(value)) for name, value in index.items()]
+    if isinstance(index, tuple):
+        parts = [array_of(part).reshape(-1) for part in index]
+        if len({part.shape for part in parts}) > 1:
+            raise IndexError(f"index (coordinates of {[part.numel() for part in parts]} records) must be equally long")
+        return [(("index",), torch.stack(parts, 1))]
+    tensor = array_of(index)
+    return [(("index",), tensor.reshape(1) if tensor.ndim == 0 else tensor)]
+
+
+def records_named(message: Message) -> Any:
+    """The records that the leaves of a message name: slots, a tuple of coordinates, or a TensorDict of `buffer_ids`, `index`….
+
+    Raises:
+        KeyError: it names none.
+    """
+    whole = message.optional("index")
+    if whole is not None:
+        return tuple(whole.unbind(1)) if whole.ndim == 2 else whole
+    ids, _ = (message.tensor("index", name) for name in MEMBER_LEAVES)
+    named = {leaf.key[1]: message.tensor(*leaf.key) for leaf in message.layout.leaves if leaf.key[0] == "index"}
+    return TensorDict(named, batch_size=ids.shape)
 
 
 def names_one(arguments: tuple[int, ...]) -> bool:
@@ -102,6 +145,8 @@ def decode_index(message: Message) -> tuple[Any, bool]:
         return message.argument(1), single
     if kind == Kind.SLICE:
         return _slice(message.arguments[1:5]), single
+    if kind == Kind.MEMBERS:
+        return records_named(message), single
     if kind == Kind.SLOTS:
         return message.tensor("index"), single
     if kind == Kind.PARTS and 0 <= message.argument(1) <= MOST_PARTS:
@@ -120,9 +165,9 @@ def _encode_parts(index: tuple[Any, ...]) -> tuple[tuple[int, ...], Entries]:
     entries: Entries = []
     for place, part in enumerate(index):
         if isinstance(part, slice):
-            kind, leaf = 1, torch.tensor(_slice_numbers(part))
+            kind, leaf = 1, torch.tensor(_slice_numbers(part), device="cpu")
         elif isinstance(part, int | np.integer) and not isinstance(part, bool):
-            kind, leaf = 0, torch.tensor(_integer(part))
+            kind, leaf = 0, torch.tensor(_integer(part), device="cpu")
         else:
             kind, leaf = 2, array_of(part)
         kinds |= kind << 2 * place

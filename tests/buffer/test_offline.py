@@ -96,6 +96,12 @@ def test_writes_go_to_the_growing_buffer() -> None:
     assert (len(rb.offline_buffer), len(rb.online_buffer)) == (20, 0)
 
 
+def test_counts_of_both() -> None:
+    stats = _both().stats()
+    assert (stats["size"], stats["offline_size"], stats["online_size"]) == (40, 20, 20)
+    assert (stats["num_buffers"], stats["offline_fraction"], stats["capacity"]) == (2, 0.5, 100)
+
+
 def test_a_sample_may_be_extended_again() -> None:
     rb = _both()
     assert rb.extend(rb.sample()).tolist() == list(range(20, 28))

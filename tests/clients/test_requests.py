@@ -12,7 +12,6 @@ from tensordict import NonTensorStack, TensorDict
 from clients.requests import (
     end_arguments,
     extend_request,
-    index_of,
     query_request,
     records_request,
     sample_request,
@@ -105,17 +104,6 @@ def test_ends() -> None:
     for wrong in (True, 1.5, "1", 2**64):
         with pytest.raises(ValueError, match="end"):
             end_arguments(wrong)  # type: ignore[arg-type]
-
-
-def test_indices() -> None:
-    assert index_of(3).tolist() == [3]
-    assert index_of([1, 2]).tolist() == [1, 2]
-    assert index_of((torch.tensor([0, 1]), [2, 3])).tolist() == [[0, 2], [1, 3]]
-    assert index_of(torch.tensor([[0, 1]])).tolist() == [[0, 1]]
-    with pytest.raises(TypeError, match="index"):
-        index_of([0.5])
-    with pytest.raises(IndexError, match="equally long"):
-        index_of((torch.tensor([0, 1]), torch.tensor([0])))
 
 
 def test_predicates() -> None:

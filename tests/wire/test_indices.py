@@ -9,9 +9,10 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from tensordict import TensorDict
 
 from replay_service.arena import Arena
-from replay_service.wire.indices import array_of, decode_index, encode_index, names_one
+from replay_service.wire.indices import array_of, decode_index, encode_index, names_one, record_entries, records_named
 from replay_service.wire.message import Message, compose
 from replay_service.wire.packing import ProtocolError, known_layouts, pack, unpack
 from replay_service.wire.verbs import Verb
@@ -131,3 +132,36 @@ def text(name: str) -> torch.Tensor:
 def test_a_message_that_carries_no_index(message: Message) -> None:
     with pytest.raises(ProtocolError, match="index"):
         decode_index(message)
+
+
+def test_records_by_their_numbers() -> None:
+    def carried(index: Any) -> Any:
+        return records_named(compose(Verb.UPDATE_PRIORITY, record_entries(index)))
+
+    assert carried(3).tolist() == [3]
+    assert carried([1, 2]).tolist() == [1, 2]
+    for coordinates in ((torch.tensor([0, 1]), [2, 3]), torch.tensor([[0, 2], [1, 3]])):
+        assert [part.tolist() for part in carried(coordinates)] == [[0, 1], [2, 3]]
+    with pytest.raises(TypeError, match="index"):
+        record_entries([0.5])
+    with pytest.raises(IndexError, match="equally long"):
+        record_entries((torch.tensor([0, 1]), torch.tensor([0])))
+
+
+def test_records_of_several_buffers() -> None:
+    index = {"buffer_ids": torch.tensor([[1, 0]]), "index": torch.tensor([[5, 6]])}
+    for named in (index, TensorDict(index, [1, 2])):
+        arguments, entries = encode_index(named)
+        found, single = decode_index(compose(Verb.GET, entries, arguments=arguments))
+        assert not single
+        assert found.batch_size == (1, 2)
+        assert found["index"].tolist() == [[5, 6]]
+    written = TensorDict({**index, "index_generation": torch.tensor([[0, 1]])}, [1, 2])
+    carried = records_named(compose(Verb.EXTEND, record_entries(written)))
+    assert (carried == written).all()
+    one = records_named(compose(Verb.ADD, record_entries(written[0, 1])))
+    assert (one.batch_size, int(one["index"])) == ((), 6)
+    with pytest.raises(TypeError, match=r"index \(\['index'\]\) must hold \['buffer_ids', 'index'\]"):
+        encode_index({"index": torch.tensor([1])})
+    with pytest.raises(KeyError, match="buffer_ids"):
+        records_named(compose(Verb.GET, [(("index", "index"), torch.tensor([1]))]))
