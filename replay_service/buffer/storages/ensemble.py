@@ -14,6 +14,8 @@ from replay_service.buffer.ensemble.loading import load_each, states_of
 from replay_service.buffer.ensemble.members import MemberIndex, groups_of, member_index
 from replay_service.buffer.generations import Generations
 from replay_service.buffer.index import Index
+from replay_service.buffer.persist.checkpointers.base import StorageCheckpointerBase
+from replay_service.buffer.persist.checkpointers.ensemble import StorageEnsembleCheckpointer
 from replay_service.buffer.storages.base import Batch, Storage
 
 __all__ = ["StorageEnsemble"]
@@ -173,6 +175,10 @@ class StorageEnsemble(Storage):
         raise _read_only("track_generations")
 
     # -- persistence ------------------------------------------------------------------------------------------------
+
+    def default_checkpointer(self) -> StorageCheckpointerBase:
+        """Each storage by its own."""
+        return StorageEnsembleCheckpointer()
 
     def state_dict(self) -> dict[str, Any]:
         """The states of the storages by their numbers, by copy."""
