@@ -130,10 +130,14 @@ class BufferParts:
         return previous
 
     def set_sampler(self, sampler: Sampler) -> Sampler:
-        """Exchanges the sampler; the new one is told of all records. Returns the previous one."""
+        """Exchanges the sampler; the new one is told of all records. Returns the previous one.
+
+        Raises:
+            ValueError, TypeError: the parts do not go together. Nothing was exchanged.
+        """
         made = make_sampler(sampler)
         require_compatible(self._writer, self._storage, made)
-        require_consumable(made, self._storage, self._writer, shared=self._shared)
+        require_consumable(made, self._storage, self._writer, shared=self._shared, sample_unit=self._sample_unit)
         with self.lock:
             previous, self._sampler = self._sampler, made
             self._tell_stored(made)

@@ -9,6 +9,8 @@ from typing import Any
 
 from torch import Tensor
 
+from replay_service.buffer.assembly import make_sampler
+from replay_service.buffer.consumption import require_consumable
 from replay_service.buffer.counts import positive_integer
 from replay_service.buffer.drawn_ahead import Drawn, DrawnAhead
 from replay_service.buffer.local_service import LocalService, finished
@@ -159,9 +161,17 @@ class Prefetching(Persistence, Transforming, LocalService):
         return self
 
     def set_sampler(self, sampler: Sampler) -> Sampler:
-        """Exchanges the sampler; the new one is told of all records, and batches drawn ahead are dropped. Returns the previous one."""
+        """Exchanges the sampler; the new one is told of all records, and batches drawn ahead are dropped. Returns the previous one.
+
+        Raises:
+            ValueError, TypeError: the parts do not go together, or it uses records up where batches are drawn ahead. Nothing was exchanged.
+        """
+        made = make_sampler(sampler)
+        require_consumable(
+            made, self._storage, self._writer, prefetch=None if self._ahead is None else self._ahead.depth
+        )
         with self.lock:
-            previous = super().set_sampler(sampler)
+            previous = super().set_sampler(made)
             self._drop_ahead()
         return previous
 

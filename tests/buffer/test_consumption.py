@@ -21,6 +21,7 @@ from replay_service import (
     SamplerWithoutReplacement,
     TensorDictReplayBuffer,
     TensorDictRoundRobinWriter,
+    Transition,
 )
 from replay_service.buffer.writers.base import Writer
 
@@ -191,7 +192,12 @@ def test_what_does_not_go_together_is_refused_later_too() -> None:
         buffer.set_writer(NoPlaces())
     with pytest.raises(ValueError, match="shared"):
         buffer.share()
-    plain = ReplayBuffer(storage=LazyTensorStorage(4, ndim=2))
-    with pytest.raises(ValueError, match="ndim 2"):
-        plain.set_sampler(ConsumingSampler())
-    assert type(plain.sampler) is RandomSampler
+    for settings, message in (
+        ({"storage": LazyTensorStorage(4, ndim=2)}, "ndim 2"),
+        ({"storage": LazyTensorStorage(4), "sample_unit": Transition()}, "sample_unit"),
+        ({"storage": LazyTensorStorage(4), "prefetch": 2}, r"prefetch \(2\)"),
+    ):
+        plain = ReplayBuffer(**settings)
+        with pytest.raises(ValueError, match=message):
+            plain.set_sampler(ConsumingSampler())
+        assert type(plain.sampler) is RandomSampler

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import copy
 import threading
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
-from tensordict import TensorDict
+from tensordict import TensorDict, TensorDictBase
 
 from replay_service import (
     LayoutError,
@@ -17,7 +19,10 @@ from replay_service import (
     ReplayBuffer,
     RoundRobinWriter,
     Storage,
+    TensorDictReplayBuffer,
+    TensorDictRoundRobinWriter,
 )
+from tests.buffer.part_models import SAMPLERS, STORAGES, rows_of
 from tests.rows import stamped_rows
 
 
@@ -51,6 +56,47 @@ def test_the_next_draws_and_writes_are_the_same(storage: type, rows: int) -> Non
     assert _future(other) == (expected := _future(buffer))
     third.load_state_dict(state)
     assert _future(third) == expected, "neither buffer may have written into the state"
+
+
+@pytest.mark.filterwarnings("ignore:.* are missing for a whole batch:UserWarning")
+@pytest.mark.parametrize(
+    ("storage", "sampler"), [*((name, "prioritized") for name in STORAGES), *(("lazy", name) for name in SAMPLERS)]
+)
+def test_a_state_and_the_buffers_that_gave_and_took_it_share_no_memory(storage: str, sampler: str) -> None:
+    def make() -> TensorDictReplayBuffer:
+        writer = TensorDictRoundRobinWriter(track_generations=True)
+        return TensorDictReplayBuffer(storage=STORAGES[storage](7), sampler=SAMPLERS[sampler](), writer=writer)
+
+    def future(buffer: TensorDictReplayBuffer) -> list[Any]:
+        seen = []
+        for number in (20, 30):
+            for size in (2, 4):
+                batch = buffer.sample(size)
+                seen.append([batch[name].tolist() for name in ("index", "index_generation", "number", "query")])
+            seen.append(buffer.extend(rows_of([number, number + 1])).tolist())
+        return [*seen, buffer[:]["number"].tolist(), buffer.write_count]
+
+    giver, taker, third = make(), make(), make()
+    giver.extend(rows_of(list(range(10))))
+    giver.sample(2)
+    state = giver.state_dict()
+    third.load_state_dict(copy.deepcopy(state))
+    taker.load_state_dict(state)
+    assert _wiped(state) > 0
+    assert future(giver) == future(taker) == future(third)
+
+
+def _wiped(state: Any) -> int:
+    """Overwrites all memory that a state holds; how much there was of it."""
+    if isinstance(state, torch.Tensor | TensorDictBase):
+        state.zero_()
+        return 1
+    if isinstance(state, np.ndarray):
+        state.fill(0)
+        return 1
+    if isinstance(state, dict):
+        return sum(map(_wiped, state.values()))
+    return sum(map(_wiped, state)) if isinstance(state, list | tuple) else 0
 
 
 def test_what_the_sampler_keeps_comes_along() -> None:

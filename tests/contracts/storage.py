@@ -210,6 +210,7 @@ class StorageContract(ABC):
         other.load_state_dict(state)
         other.set(range(5, 6), stamped_rows(1, stamp=7))
         assert stamps_of(other.get(slice(None))) == [0, 1, 2, 3, 4, 7]
+        other.set(range(2), stamped_rows(2, stamp=70))
         assert other.track_generations().of(torch.arange(6)).tolist() == [2, 2, 2, 2, 2, -1]
         again = self.make(CAPACITY)
         again.load_state_dict(state)
