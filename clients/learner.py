@@ -8,7 +8,7 @@ from typing import Any
 
 from torch import Tensor
 
-from clients.policy import Policy
+from clients.policy import Policy, Statistics
 
 __all__ = ["Learner", "Pace"]
 
@@ -77,7 +77,7 @@ class Learner:
         self._depth = prefetch
         self._batches: Iterator[Any] | None = None
 
-    def step(self) -> dict[str, float]:
+    def step(self) -> Statistics:
         """One update on one batch; what `Policy.learn` reports.
 
         Raises EmptyBufferError while there is nothing to learn from, and whatever else the buffer raises; the next call
@@ -111,9 +111,10 @@ class Learner:
     def _sampled(self) -> Iterator[Any]:
         prefetch = getattr(self._buffer, "prefetch", None)
         if callable(prefetch):
-            return iter(prefetch(self._batch_size, self._depth))
+            options = self.policy.sample_options if getattr(self._buffer, "returns_in_sample", False) else {}
+            return iter(prefetch(self._batch_size, self._depth, **options))
         return self._one_by_one()
 
     def _one_by_one(self) -> Iterator[Any]:
         while True:
-            yield self._buffer.sample(self._batch_size)
+            yield self.policy.sample(self._batch_size, self._buffer)

@@ -139,7 +139,7 @@ def demo(
     seed: Annotated[int, typer.Option(help="Seed of everything.")] = 0,
     minutes: Annotated[float, typer.Option(help="Give up after so many minutes.", min=0.0)] = 5.0,
     env: Annotated[str, typer.Option(help="Gymnasium environment with discrete actions.")] = "CartPole-v1",
-    collectors: Annotated[int, typer.Option(help="Number of collecting processes.", min=1)] = 2,
+    collectors: Annotated[int, typer.Option(help="Collecting processes; 0 for everything in one, without Ray.", min=0)] = 2,
     runs: Annotated[Path, typer.Option(help="Folder for curves and metrics.")] = Path("runs"),
 ) -> None:
     """Train through a Ray-hosted buffer until the environment is solved."""

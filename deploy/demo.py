@@ -1,4 +1,7 @@
-"""The main job: collectors, a Ray-owned buffer and a double-DQN learner, until the environment is solved."""
+"""The main job: collectors, a Ray-owned buffer and a double-DQN learner, until the environment is solved.
+
+With 0 collectors it is the same job in one process, without Ray.
+"""
 
 from __future__ import annotations
 
@@ -18,10 +21,10 @@ import ray
 import torch
 from rich.console import Console
 
-from clients.collector_worker import CollectorGroup, CollectorRecipe, spread
+from clients.collector_worker import CollectorRecipe
 from clients.environments import registered
-from clients.learner import Learner, Pace
 from clients.policies.dqn import DQNPolicy, EpsilonSchedule
+from clients.remote_collector import start_collector
 from deploy.curves import LearningCurve, RunFolder
 from deploy.errors import ConfigError
 from deploy.interruption import Interruption
@@ -37,8 +40,10 @@ CAPACITY = 100_000
 BATCH_SIZE = 128
 ENVS_PER_COLLECTOR = 8
 STEPS_PER_CALL = 512
+LEAD_STEPS = 1024
+WARMUP_STEPS = 1000
+UPDATES_PER_STEP = 1 / 8
 OBJECT_STORE_BYTES = 200_000_000
-PACE = Pace(updates_per_step=1 / 8, warmup_steps=1000, lead_steps=2048)
 EXPLORATION = EpsilonSchedule(start=1.0, end=0.05, steps=10_000)
 
 
@@ -47,7 +52,7 @@ class DemoOptions:
     """Options of the demo. Raises ConfigError for one that cannot work.
 
     seed: of everything. minutes: give up after so many. env: Gymnasium id with discrete actions and a reward threshold.
-    collectors: collecting processes. runs: folder in which the run gets a folder.
+    collectors: collecting processes; 0 for everything in this one. runs: folder in which the run gets a folder.
     """
 
     seed: int = 0
@@ -61,8 +66,8 @@ class DemoOptions:
             raise ConfigError(f"seed ({self.seed}) must be at least 0 and below {SEED_LIMIT // 2}; got {self.seed}")
         if not self.minutes > 0:
             raise ConfigError(f"minutes ({self.minutes}) must be above 0; got {self.minutes}")
-        if self.collectors < 1:
-            raise ConfigError(f"collectors ({self.collectors}) must be at least 1; got {self.collectors}")
+        if self.collectors < 0:
+            raise ConfigError(f"collectors ({self.collectors}) must be at least 0; got {self.collectors}")
 
     def threshold(self) -> float:
         """The mean return that counts as solved; raises ConfigError for an environment without one."""
@@ -95,7 +100,8 @@ def run_demo(
 ) -> int:
     """Train until the environment is solved; the exit code: 0 solved, 1 not solved in time, 130 interrupted.
 
-    Starts Ray (unless this process has joined one), the service, the collectors and the learner, and stops what it started.
+    Starts Ray (unless this process has joined one), the service, the collectors and the learner, and stops what it started;
+    with 0 collectors, nothing but the learner, which then collects itself.
     Raises ConfigError for options that cannot work, and the library's errors where one of the processes fails.
     """
     started_s = time.monotonic()
@@ -107,10 +113,12 @@ def run_demo(
     with Interruption() as interruption, RunFolder(options.runs) as folder:
         try:
             with ExitStack() as stack, Screen(Console(), limit_s) as screen:
-                screen.say(f"Starting Ray, the buffer and {options.collectors} collectors on {options.env} …")
+                if options.collectors:
+                    screen.say(f"Starting Ray, the buffer and {options.collectors} collectors on {options.env} …")
                 parts = _started(options, policy, interruption, stack)
                 if parts is not None:
-                    curve = LearningCurve(f"{options.env}: double DQN through a buffer on Ray", threshold)
+                    place = "on Ray" if options.collectors else "in one process"
+                    curve = LearningCurve(f"{options.env}: double DQN through a buffer {place}", threshold)
                     training = Training(
                         parts, folder, curve, screen, seed=options.seed, started_s=started_s, limit_s=limit_s
                     )
@@ -149,37 +157,61 @@ def _started(
 ) -> Parts | None:
     """Start everything, leaving its end on `stack`; None if interrupted meanwhile."""
     stack.enter_context(_one_torch_thread())
-    stack.enter_context(_ray(options.collectors))
-    interruption.take()  # Ray has put a handler of its own in the place of one of ours
-    if interruption.requested:
-        return None
-    # Any: with this backend the constructor gives the owner of a hosted buffer.
-    owner: Any = TensorDictReplayBuffer(
-        storage=partial(LazyTensorStorage, CAPACITY),
-        batch_size=BATCH_SIZE,
-        generator=torch.Generator().manual_seed(options.seed),
-        service_backend="ray",
-        service_backend_options={"name": f"demo-{os.getpid()}", "remote_config": {"num_cpus": 1}},
-    )
-    stack.enter_context(owner)
+    if options.collectors:
+        stack.enter_context(_ray(options.collectors))
+        interruption.take()  # Ray has put a handler of its own in the place of one of ours
+        if interruption.requested:
+            return None
+    # Any: a local buffer, or handles on a hosted one; what uses them needn't know.
+    written, read = _buffers(options, stack)
+    learner_policy = policy(seed=options.seed)
     recipe = CollectorRecipe(
         policy=partial(policy, seed=options.seed),
         env=options.env,
         num_envs=ENVS_PER_COLLECTOR,
-        buffer=owner.client(),
+        buffer=written,
         record_version=True,
         seed=options.seed,
     )
-    group = CollectorGroup(spread(recipe, options.collectors), steps_per_call=STEPS_PER_CALL)
-    stack.callback(group.close)
-    buffer = stack.enter_context(owner.client())
-    learner_policy = policy(seed=options.seed)
-    learner = Learner(learner_policy, buffer, batch_size=BATCH_SIZE, publish=group.publish)
-    stack.callback(learner.close)
-    learner.publish()
+    collector = start_collector(
+        recipe,
+        learner_policy,
+        processes=options.collectors,
+        buffer=read,
+        lead_steps=LEAD_STEPS,
+        steps_per_call=STEPS_PER_CALL,
+    )
+    stack.callback(collector.close)
     evaluation = Evaluation(options.env, learner_policy)
     stack.callback(evaluation.close)
-    return Parts(buffer, group, learner, learner_policy, evaluation, PACE, EXPLORATION)
+    return Parts(
+        buffer=read,
+        collector=collector,
+        policy=learner_policy,
+        evaluation=evaluation,
+        exploration=EXPLORATION,
+        warmup_steps=WARMUP_STEPS,
+        updates_per_step=UPDATES_PER_STEP,
+        batch_size=BATCH_SIZE,
+    )
+
+
+def _buffers(options: DemoOptions, stack: ExitStack) -> tuple[Any, Any]:
+    """What the collectors write and what the learner reads: two handles on one service, or twice the same local buffer."""
+    generator = torch.Generator().manual_seed(options.seed)
+    if not options.collectors:
+        local = TensorDictReplayBuffer(storage=LazyTensorStorage(CAPACITY), batch_size=BATCH_SIZE, generator=generator)
+        return local, local
+    # Any: with this backend the constructor gives the owner of a hosted buffer.
+    owner: Any = TensorDictReplayBuffer(
+        storage=partial(LazyTensorStorage, CAPACITY),
+        batch_size=BATCH_SIZE,
+        generator=generator,
+        service_backend="ray",
+        service_backend_options={"name": f"demo-{os.getpid()}", "remote_config": {"num_cpus": 1}},
+    )
+    stack.enter_context(owner)
+    return owner.client(), stack.enter_context(owner.client())
 
 
 @contextmanager

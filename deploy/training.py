@@ -1,4 +1,4 @@
-"""The demo's training: collectors and learner keep each other's pace until the greedy policy proves that it solves the task."""
+"""The demo's training: epochs of an off-policy trainer until the greedy policy proves that it solves the task."""
 
 from __future__ import annotations
 
@@ -10,12 +10,13 @@ from typing import Any
 import numpy as np
 import torch
 
-from clients.collector import Collector, CollectStats
-from clients.collector_worker import CollectorGroup
+from clients.collect_stats import CollectStats
+from clients.collector import Collector
 from clients.environments import make_environments
-from clients.learner import Learner, Pace
 from clients.policies.dqn import DQNPolicy, EpsilonSchedule
 from clients.policy import Policy
+from clients.remote_collector import RemoteCollector
+from clients.trainers import OffpolicyTrainer, TrainingLogger
 from deploy.curves import LearningCurve, RunFolder
 from deploy.interruption import Interruption
 from deploy.progress import Reading, Screen
@@ -23,10 +24,10 @@ from deploy.progress import Reading, Screen
 __all__ = ["EPISODES_PER_EVALUATION", "SEED_LIMIT", "Evaluation", "Parts", "Training"]
 
 EPISODES_PER_EVALUATION = 20
-UPDATES_PER_EVALUATION = 500
+STEPS_PER_EVALUATION = 4000
+STEPS_PER_COLLECT = 256
+MANY_EPOCHS = 1_000_000  # time ends a run, not their number
 EPISODES_IN_MEAN = 50
-UPDATES_PER_SLICE = 16  # between two looks at the collectors and at Ctrl-C
-IDLE_WAIT_S = 0.05
 READING_EVERY_S = 1.0
 
 # Seeds of three kinds, which never meet: of collecting, of choosing the best weights, and of proving what was chosen.
@@ -40,36 +41,40 @@ class Evaluation:
 
     def __init__(self, env: str, policy: Policy) -> None:
         self._policy = policy
-        self._collector = Collector(policy, make_environments(env, EPISODES_PER_EVALUATION))
+        self.collector = Collector(policy, make_environments(env, EPISODES_PER_EVALUATION))
 
     def mean_return(self, first_seed: int) -> float:
         """Mean return of one episode from each of the seeds from `first_seed` on."""
         self._policy.eval()
         try:
-            self._collector.reset(seed=first_seed)
-            return float(self._collector.collect(n_episode=EPISODES_PER_EVALUATION).returns.mean())
+            self.collector.reset_env(seed=first_seed)
+            return float(self.collector.collect(n_episode=EPISODES_PER_EVALUATION)["rew"])
         finally:
             self._policy.train()
 
     def close(self) -> None:
         """Close the environments."""
-        self._collector.close()
+        self.collector.close()
 
 
 @dataclass(frozen=True)
 class Parts:
-    """What trains: a handle on the buffer, the collectors, the learner with its policy, and what measures that policy."""
+    """What trains: the buffer, what collects into it (here or in Ray actors), the policy, and what measures that policy.
+
+    warmup_steps: environment steps before the first update. updates_per_step: gradient steps per environment step.
+    """
 
     buffer: Any
-    group: CollectorGroup
-    learner: Learner
+    collector: Collector | RemoteCollector
     policy: DQNPolicy
     evaluation: Evaluation
-    pace: Pace
     exploration: EpsilonSchedule
+    warmup_steps: int
+    updates_per_step: float
+    batch_size: int
 
 
-class Training:
+class Training(TrainingLogger):
     """One run. `threshold` is the curve's; `started_s` (monotonic clock) and `limit_s` say when time is up."""
 
     def __init__(
@@ -93,11 +98,28 @@ class Training:
         self._begun_s = time.monotonic()
         self._returns: deque[float] = deque(maxlen=EPISODES_IN_MEAN)
         self._episodes = 0
-        self._loss: float | None = None
+        self._warmup_steps = 0
         self._proofs = 0
         self._best: tuple[float, dict[str, torch.Tensor]] | None = None
         self._mark = (self._begun_s, 0, 0)  # of the last reading: when, env steps, updates
         self.proven: float | None = None
+        self._trainer = OffpolicyTrainer(
+            parts.policy,
+            parts.collector,
+            parts.evaluation.collector,
+            max_epoch=MANY_EPOCHS,
+            step_per_epoch=STEPS_PER_EVALUATION,
+            step_per_collect=STEPS_PER_COLLECT,
+            episode_per_test=EPISODES_PER_EVALUATION,
+            batch_size=parts.batch_size,
+            update_per_step=parts.updates_per_step,
+            train_fn=self._before_collect,
+            test_fn=self._before_test,
+            logger=self,
+            show_progress=False,
+            verbose=False,
+        )
+        self._interruption: Interruption | None = None
 
     @property
     def best_return(self) -> float | None:
@@ -106,22 +128,32 @@ class Training:
 
     def run(self, interruption: Interruption) -> bool:
         """Train until solved (True), until time is up or until interrupted (False); then write what is left to write."""
+        self._interruption = interruption
         solved = False
-        next_evaluation = UPDATES_PER_EVALUATION
-        while not solved and not interruption.requested and self.elapsed_s < self._limit_s:
-            self._advance()
-            if self._parts.learner.updates >= next_evaluation:
-                next_evaluation += UPDATES_PER_EVALUATION
-                solved = self._evaluate()
-            if time.monotonic() - self._mark[0] >= READING_EVERY_S:
-                self._read()
-        if self._mark[1:] != (self._parts.group.env_steps, self._parts.learner.updates):
+        if not self._over:
+            self._warm_up()
+            for _, stat, _ in self._trainer:
+                if "test_reward" in stat and self._evaluate(stat["test_reward"]):
+                    solved = True
+                    break
+            self._trainer.close()
+        if self._mark[1:] != (self.env_steps, self.updates):
             self._read()
         self._folder.record("result", solved=solved, greedy_return=self.proven, **self.throughput())
         self._curve.draw(self._folder.path / "learning_curve.png")
         if self._best is not None:
             torch.save(self._best[1], self._folder.path / "policy.pt")
         return solved
+
+    @property
+    def env_steps(self) -> int:
+        """Environment steps that were collected."""
+        return self._warmup_steps + self._trainer.standing.env_step
+
+    @property
+    def updates(self) -> int:
+        """Gradient steps."""
+        return self._trainer.standing.gradient_step
 
     @property
     def elapsed_s(self) -> float:
@@ -131,37 +163,49 @@ class Training:
     def throughput(self) -> dict[str, float]:
         """Totals, and rates over the whole training (evaluations included, start-up not)."""
         seconds = max(time.monotonic() - self._begun_s, 1e-9)
-        env_steps, updates = self._parts.group.env_steps, self._parts.learner.updates
         return {
             "elapsed_s": round(self.elapsed_s, 3),
-            "env_steps": env_steps,
-            "updates": updates,
-            "env_steps_per_s": round(env_steps / seconds, 1),
-            "updates_per_s": round(updates / seconds, 1),
+            "env_steps": self.env_steps,
+            "updates": self.updates,
+            "env_steps_per_s": round(self.env_steps / seconds, 1),
+            "updates_per_s": round(self.updates / seconds, 1),
         }
 
-    def _advance(self) -> None:
-        """Let whoever is behind go on: admit collectors, take their reports, make the updates that are due."""
-        parts = self._parts
-        parts.group.admit(parts.pace.steps_admitted(parts.learner.updates))
-        due = parts.pace.updates_due(parts.group.env_steps, parts.learner.updates)
-        for stats in parts.group.poll(0.0 if due else IDLE_WAIT_S):
-            self._count(stats)
-        parts.policy.epsilon = parts.exploration(parts.group.env_steps)
-        for _ in range(min(due, UPDATES_PER_SLICE)):
-            self._loss = parts.learner.step()["loss"]
-
-    def _count(self, stats: CollectStats) -> None:
+    def log_train(self, stats: CollectStats, env_step: int) -> None:
+        """Take what was collected into the mean and the curve."""
         self._episodes += stats.n_collected_episodes
         self._returns.extend(stats.returns.tolist())
         if stats.n_collected_episodes:
-            self._curve.collected.append((self._parts.group.env_steps, self._mean_return()))
+            self._curve.collected.append((self.env_steps, self._mean_return()))
 
-    def _evaluate(self) -> bool:
-        """Measure the greedy policy; where it is good enough, prove it on episodes that no choice has seen."""
+    @property
+    def _over(self) -> bool:
+        interrupted = self._interruption is not None and self._interruption.requested
+        return interrupted or self.elapsed_s >= self._limit_s
+
+    def _warm_up(self) -> None:
+        """Explore before there is anything to learn from."""
+        self._parts.policy.train()
+        stats = self._parts.collector.collect(n_step=self._parts.warmup_steps)
+        self._warmup_steps = stats.n_collected_steps
+        self.log_train(stats, 0)
+
+    def _before_collect(self, epoch: int, env_step: int) -> None:
+        """Explore less and less; end where time is up or somebody wishes so."""
+        self._parts.policy.epsilon = self._parts.exploration(self.env_steps)
+        if time.monotonic() - self._mark[0] >= READING_EVERY_S:
+            self._read()
+        if self._over:
+            self._trainer.stop()
+
+    def _before_test(self, epoch: int, env_step: int) -> None:
+        """Choose between weights by the same episodes every time."""
+        self._parts.evaluation.collector.reset_env(seed=SELECTION_SEEDS + self._seed)
+
+    def _evaluate(self, score: float) -> bool:
+        """Note the score of the greedy policy; where it is good enough, prove it on episodes that no choice has seen."""
         parts = self._parts
-        score = parts.evaluation.mean_return(SELECTION_SEEDS + self._seed)
-        self._curve.greedy.append((parts.group.env_steps, score))
+        self._curve.greedy.append((self.env_steps, score))
         if self._best is None or score > self._best[0]:
             self._best = (score, parts.policy.weights())
         proof = None
@@ -171,8 +215,8 @@ class Training:
         self._folder.record(
             "evaluation",
             elapsed_s=round(self.elapsed_s, 3),
-            env_steps=parts.group.env_steps,
-            updates=parts.learner.updates,
+            env_steps=self.env_steps,
+            updates=self.updates,
             greedy_return=score,
             unseen_return=proof,
         )
@@ -185,7 +229,7 @@ class Training:
 
     def _read(self) -> None:
         parts = self._parts
-        now_s, env_steps, updates = time.monotonic(), parts.group.env_steps, parts.learner.updates
+        now_s, env_steps, updates = time.monotonic(), self.env_steps, self.updates
         seconds = max(now_s - self._mark[0], 1e-9)
         reading = Reading(
             elapsed_s=round(self.elapsed_s, 3),
@@ -198,7 +242,7 @@ class Training:
             updates_per_s=round((updates - self._mark[2]) / seconds, 1),
             buffer_fill=float(parts.buffer.stats()["utilization"]),
             epsilon=parts.policy.epsilon,
-            loss=self._loss,
+            loss=self._trainer.losses.get("loss"),
         )
         self._mark = (now_s, env_steps, updates)
         self._folder.record("progress", **asdict(reading))

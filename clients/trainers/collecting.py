@@ -60,7 +60,12 @@ class CollectingTrainer(Trainer):
 
     def _train(self, bar: EpochBar) -> dict[str, int]:
         stats: CollectStats | None = None
+        standing, train_fn = self.standing, self.options.train_fn
         while not bar.full and not self._stopped:
+            if train_fn is not None:
+                train_fn(standing.epoch, standing.env_step)
+            if self._stopped:  # as train_fn wished
+                break
             stats = self._collect()
             if self._passes(stats):
                 self._stopped = True
@@ -73,8 +78,6 @@ class CollectingTrainer(Trainer):
 
     def _collect(self) -> CollectStats:
         standing = self.standing
-        if self.options.train_fn is not None:
-            self.options.train_fn(standing.epoch, standing.env_step)
         stats = self._measured(self.train_collector.collect(**self._limits))
         standing.env_step += stats.n_collected_steps
         if stats.n_collected_episodes:
@@ -97,5 +100,4 @@ class CollectingTrainer(Trainer):
         return True
 
     def _shown(self) -> dict[str, float]:
-        losses = {name: losses.mean for name, losses in self._losses.items()}
-        return {"rew": self._last_return, "len": self._last_len, **losses}
+        return {"rew": self._last_return, "len": self._last_len, **self.losses}

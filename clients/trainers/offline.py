@@ -44,7 +44,7 @@ class OfflineTrainer(Trainer):
         while not bar.full and not self._stopped:
             self._count_losses(self.policy.update(self.batch_size, self.buffer))
             standing.env_step = standing.gradient_step * self.batch_size
-            bar.advance(1, **{name: losses.mean for name, losses in self._losses.items()})
+            bar.advance(1, **self.losses)
         return {"n/ep": len(self.buffer), "n/st": standing.gradient_step}
 
 

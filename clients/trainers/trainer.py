@@ -84,7 +84,7 @@ class Trainer(ABC):
             self._save_before_test()
             stat.update(self._test_at_end())
             self._save()
-        stat.update({name: losses.mean for name, losses in self._losses.items()})
+        stat.update(self.losses)
         stat.update(gradient_step=standing.gradient_step, env_step=standing.env_step)
         stat.update({"rew": self._last_return, "len": int(self._last_len), **counts})
         if self.options.verbose:
@@ -116,11 +116,16 @@ class Trainer(ABC):
             self.options.save_best_fn(self.policy)
 
     def stop(self) -> None:
-        """End after the training step that is going on, without another test; for `train_fn` and other threads."""
+        """End without another collect and another test; for `train_fn` and other threads."""
         self._stopped = True
 
     def close(self) -> None:  # noqa: B027 - most have nothing to let go of
         """Let go of what was asked for ahead; twice is fine. Collectors and buffers stay open."""
+
+    @property
+    def losses(self) -> dict[str, float]:
+        """Means of the last 100 values of each loss, by name."""
+        return {name: losses.mean for name, losses in self._losses.items()}
 
     # -- tests ------------------------------------------------------------------------------------------------------
 

@@ -252,11 +252,11 @@ def test_iterating_again_begins_anew() -> None:
         assert [(epoch, stat["env_step"], stat["gradient_step"]) for epoch, stat, _ in trainer] == [(1, 12, 6)]
 
 
-def test_stop_ends_after_the_step() -> None:
+def test_stop_ends_before_the_next_step() -> None:
     setup = Setup()
-    trainer = setup.offpolicy(train_fn=lambda epoch, step: trainer.stop() if step == 4 else None)
+    trainer = setup.offpolicy(train_fn=lambda epoch, step: trainer.stop() if step == 8 else None)
     ((epoch, stat, _),) = list(trainer)
-    assert (epoch, stat["env_step"], stat["gradient_step"]) == (1, 8, 2)
+    assert (epoch, stat["env_step"], stat["gradient_step"]) == (1, 8, 4)
     assert "test_reward" not in stat
     assert setup.test.collect_episode == 2
 
