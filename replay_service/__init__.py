@@ -10,6 +10,16 @@ from replay_service.buffer.her import HERReplayBuffer, HindsightStrategy
 from replay_service.buffer.offline import OfflineToOnlineReplayBuffer
 from replay_service.buffer.offline_files.offline_file import OfflineFile
 from replay_service.buffer.offline_files.opening import open_offline_file
+from replay_service.buffer.persist.checkpointers.base import StorageCheckpointerBase
+from replay_service.buffer.persist.checkpointers.compressed import CompressedListStorageCheckpointer
+from replay_service.buffer.persist.checkpointers.ensemble import StorageEnsembleCheckpointer
+from replay_service.buffer.persist.checkpointers.flat import FlatStorageCheckpointer
+from replay_service.buffer.persist.checkpointers.h5 import H5StorageCheckpointer
+from replay_service.buffer.persist.checkpointers.list import ListStorageCheckpointer
+from replay_service.buffer.persist.checkpointers.nested import NestedStorageCheckpointer
+from replay_service.buffer.persist.checkpointers.tensor import TensorStorageCheckpointer
+from replay_service.buffer.persist.nested_ted import H5Combine, H5Split, Nested2TED, TED2Nested
+from replay_service.buffer.persist.ted import DEFAULT_DONE_KEYS, Flat2TED, TED2Flat
 from replay_service.buffer.prefill import prefill_replay_buffer
 from replay_service.buffer.prioritized_buffer import PrioritizedReplayBuffer
 from replay_service.buffer.query import TrajectoryPredicate, traj
@@ -64,15 +74,22 @@ from replay_service.errors import (
     ServiceUnavailableError,
     TransportUnavailableError,
 )
-from replay_service.records import ConditionalUpdateResult, UpdateResult
+from replay_service.records import ConditionalUpdateResult, SaveReceipt, UpdateResult
 
 __all__ = [
+    "DEFAULT_DONE_KEYS",
     "CheckpointError",
     "ClosedError",
     "CompressedListStorage",
+    "CompressedListStorageCheckpointer",
     "ConditionalUpdateResult",
     "ConsumingSampler",
     "EmptyBufferError",
+    "Flat2TED",
+    "FlatStorageCheckpointer",
+    "H5Combine",
+    "H5Split",
+    "H5StorageCheckpointer",
     "HERReplayBuffer",
     "HindsightStrategy",
     "ImmutableDatasetWriter",
@@ -83,6 +100,9 @@ __all__ = [
     "LazyTensorStorage",
     "LinearScheduler",
     "ListStorage",
+    "ListStorageCheckpointer",
+    "Nested2TED",
+    "NestedStorageCheckpointer",
     "OfflineFile",
     "OfflineToOnlineReplayBuffer",
     "ParameterScheduler",
@@ -103,6 +123,7 @@ __all__ = [
     "Sampler",
     "SamplerEnsemble",
     "SamplerWithoutReplacement",
+    "SaveReceipt",
     "SchedulerList",
     "Sequence",
     "ServiceUnavailableError",
@@ -111,13 +132,18 @@ __all__ = [
     "StalenessAwareSampler",
     "StepScheduler",
     "Storage",
+    "StorageCheckpointerBase",
     "StorageEnsemble",
+    "StorageEnsembleCheckpointer",
     "StreamingSliceSampler",
+    "TED2Flat",
+    "TED2Nested",
     "TensorDictMaxValueWriter",
     "TensorDictPrioritizedReplayBuffer",
     "TensorDictReplayBuffer",
     "TensorDictRoundRobinWriter",
     "TensorStorage",
+    "TensorStorageCheckpointer",
     "Trajectory",
     "TrajectoryPredicate",
     "Transition",
