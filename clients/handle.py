@@ -75,7 +75,7 @@ class ReplayClient:
         except LayoutError as error:
             request = object_request(Verb.ADD, data, error)
         index = _written(self._call(request, timeout))
-        return int(index[0]) if isinstance(index, Tensor) and index.ndim == 1 else index  # type: ignore[return-value]
+        return int(index[0]) if isinstance(index, Tensor) and index.ndim == 1 else index
 
     def submit_extend(self, data: Any) -> Future[Any]:
         """Sends an extend without waiting; several may be in flight (bounded), and they are applied in order."""

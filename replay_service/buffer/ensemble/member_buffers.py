@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
 import torch
 from tensordict import TensorDict, TensorDictBase
 from torch import Tensor
 
+from replay_service.buffer.ensemble.gathering import Gathered, gathered
 from replay_service.buffer.ensemble.joining import Join, concatenated, joined_values, unify_entries
 from replay_service.buffer.ensemble.member_states import MemberStates
 from replay_service.buffer.ensemble.member_updates import MemberUpdates
@@ -113,16 +115,27 @@ class MemberBuffers(MemberUpdates, MemberStates, ReplayBuffer):
         parts = info.pop(PARTS)
         drawn = [part["buffer"] for part in parts]
         infos = [dict(part["info"]) for part in parts]
-        batches = [self._finished(*each) for each in zip(drawn, data, infos, strict=True)]
-        unify_entries(batches, infos)
-        batch = self._joined(batches, drawn)
-        info.update(self._joined_info(drawn, infos))
-        holds_index = isinstance(batch, TensorDictBase) and INDEX in info
-        if holds_index and batch.shape[: info[INDEX].ndim] == info[INDEX].shape:
-            batch.set(INDEX, info[INDEX])
+        if isinstance(data, Gathered):
+            batch = data.batch
+        else:
+            batches = [self._finished(*each) for each in zip(drawn, data, infos, strict=True)]
+            unify_entries(batches, infos)
+            batch = self._joined(batches, drawn)
+        said = self._joined_info(drawn, infos)
+        info.update(said)
+        if isinstance(batch, TensorDictBase):
+            # What the buffers have merged into parts of their own is there already.
+            for name in said if isinstance(data, Gathered) else (INDEX,) if INDEX in said else ():
+                self._set_entry(batch, name, said[name])
         if self._transforms:
             batch = self._transformed(batch, info)
         return pinned(batch) if self._pins else batch
+
+    def _set_entry(self, batch: TensorDictBase, name: Any, value: Any) -> None:
+        """Puts what is said of the rows of a batch into it, if it has still the shape that it says it of."""
+        dims = 2 if self._stacks else 1
+        if batch.shape[:dims] == value.shape[:dims]:
+            batch.set(name, value)
 
     def _finished(self, member: int, data: Any, info: dict[Any, Any]) -> Any:
         """One part as its buffer would give it, with what is said of it among its entries."""
@@ -152,8 +165,8 @@ class MemberBuffers(MemberUpdates, MemberStates, ReplayBuffer):
         joined = {name: joined_values([info[name] for info in infos], rows, self._stacks) for name in common}
         said: dict[Any, Any] = {name: value for name, value in joined.items() if value is not None}
         if INDEX in said:
-            counts = torch.tensor(rows, device="cpu")
-            ids = torch.tensor(drawn, device="cpu").repeat_interleave(counts)
+            # Not by torch's repeat_interleave: it wakes all threads for a few rows.
+            ids = torch.from_numpy(np.repeat(np.array(drawn, np.int64), rows))
             said[INDEX] = members_index(ids.view(len(drawn), -1) if self._stacks else ids, said[INDEX])
         return said
 
@@ -172,8 +185,9 @@ class MemberBuffers(MemberUpdates, MemberStates, ReplayBuffer):
         return batch
 
     def _read(self, pick: Pick) -> Any:
-        parts = pick.info[PARTS]
-        return [self.members[part["buffer"]].read(Pick(part["records"], part["info"])) for part in parts]
+        draws = [(self.members[part["buffer"]], Pick(part["records"], part["info"])) for part in pick.info[PARTS]]
+        whole = None if self._collate_fn is not None else gathered(draws, self._arena, self._stacks)
+        return [buffer.read(drawn) for buffer, drawn in draws] if whole is None else whole
 
     def _stamp(self, records: Tensor, info: dict[str, Any]) -> None:
         for part in info.get(PARTS, ()):
