@@ -298,8 +298,8 @@ def _written(reply: Message) -> Any:
 
 def connect(
     name: str, *, namespace: str = "replay-service", address: str | None = None, timeout: float | None = None
-) -> ReplayClient:
-    """A handle on the running service `name`.
+) -> Any:
+    """A handle on the running service `name`: a `ReplayClient`, or an `EpisodicClient` if it holds an episodic buffer.
 
     Args:
         name, namespace: what the service is called.
@@ -326,4 +326,9 @@ def connect(
         merges_info=known["merges_info"],
         priority_key=known["priority_key"],
     )
-    return ReplayClient(found)
+    if known.get("steps") is None:
+        return ReplayClient(found)
+    from clients.episodic_handle import EpisodicClient  # not at the top: a handle on records needs no batches
+    from replay_service.episodic.facts import StepFacts
+
+    return EpisodicClient(found, StepFacts(**known["steps"]))

@@ -42,6 +42,7 @@ ROOMS: dict[str, tuple[str, ...]] = {
         "replay_service.episodic",
         "replay_service.wire",
         "clients.handle",
+        "clients.episodic_handle",
         *LEAVES,
     ),
     # A collector that writes video extends references to it.
@@ -56,6 +57,7 @@ SEAMS: dict[tuple[str, str], str] = {
     ("replay_service.buffer.backends", "replay_service.service.owner"): (
         "ReplayBuffer(service_backend='ray') is the owner; named as a string and imported only then"
     ),
+    ("replay_service.buffer.backends", "replay_service.service.episodic_owner"): "as above, for episodic buffers",
 }
 
 # Library -> the only places that may import it.

@@ -5,21 +5,29 @@ from __future__ import annotations
 import importlib
 from typing import Any
 
-__all__ = ["DIRECT", "hosted"]
+__all__ = ["DIRECT", "RECORDS", "STEPS", "hosted"]
 
 DIRECT = "direct"
-HOSTS = {"ray": ("replay_service.service.owner", "RayReplayBuffer")}
+RECORDS, STEPS = "records", "steps"
+HOSTS = {
+    "ray": {
+        RECORDS: ("replay_service.service.owner", "RayReplayBuffer"),
+        STEPS: ("replay_service.service.episodic_owner", "RayEpisodicBuffer"),
+    }
+}
 
 
-def hosted(backend: str, buffer_class: type, arguments: tuple[Any, ...], settings: dict[str, Any]) -> Any:
-    """The owner of a `buffer_class` that lives on `backend`.
+def hosted(
+    backend: str, buffer_class: type, arguments: tuple[Any, ...], settings: dict[str, Any], kind: str = RECORDS
+) -> Any:
+    """The owner of a `buffer_class`, which holds `RECORDS` or `STEPS`, that lives on `backend`.
 
     Raises:
         ValueError: `backend` is not one that exists.
     """
     if backend not in HOSTS:
         raise ValueError(f"service_backend ({backend!r}) must be one of {[DIRECT, *HOSTS]}")
-    module, name = HOSTS[backend]
+    module, name = HOSTS[backend][kind]
     owner = getattr(importlib.import_module(module), name)
     options = settings.pop("service_backend_options", None) or {}
     return owner(*arguments, replay_buffer_cls=buffer_class, **options, **settings)

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from replay_service.buffer.counts import positive_integer
 from replay_service.episodic.incoming import Incoming
 from replay_service.episodic.parts import ReadOptions
-from replay_service.episodic.replay_buffer import EpisodicBuffer, ReplayBuffer
+from replay_service.episodic.replay_buffer import SERVICE_SETTINGS, EpisodicBuffer, ReplayBuffer
 from replay_service.episodic.writing import Added
 
 __all__ = ["CachedReplayBuffer"]
@@ -29,9 +29,10 @@ class CachedReplayBuffer(ReplayBuffer):
     slices cover all of it.
 
     Args:
-        main_buffer: an empty `ReplayBuffer`, whose size and settings are taken over.
+        main_buffer: an empty `ReplayBuffer`, whose size and settings are taken over; or the size alone.
         cached_buffer_num: caches.
         max_episode_length: steps of each cache.
+        settings: others than those of `main_buffer`; and those of a service, as for `ReplayBuffer`.
 
     Raises:
         TypeError: `main_buffer` is no `ReplayBuffer` of one ring without priorities or goals.
@@ -40,11 +41,14 @@ class CachedReplayBuffer(ReplayBuffer):
 
     def __init__(
         self,
-        main_buffer: ReplayBuffer,
+        main_buffer: ReplayBuffer | int,
         cached_buffer_num: int,
         max_episode_length: int,
         **settings: Any,
     ) -> None:
+        service = {name: settings.pop(name) for name in SERVICE_SETTINGS if name in settings}
+        if not isinstance(main_buffer, ReplayBuffer):
+            main_buffer = ReplayBuffer(main_buffer)
         if type(main_buffer) is not ReplayBuffer:
             raise TypeError(
                 f"main_buffer ({type(main_buffer).__name__}) must be a ReplayBuffer; give the buffer itself settings"
@@ -57,7 +61,7 @@ class CachedReplayBuffer(ReplayBuffer):
         length = positive_integer(max_episode_length, "max_episode_length")
         made_with = {"main_buffer": main_buffer, "cached_buffer_num": caches, "max_episode_length": length}
         options = ReadOptions(**{**main_buffer.options, **settings})
-        EpisodicBuffer.__init__(self, made_with, options, [(main_buffer.maxsize, 1), (length, caches)])
+        EpisodicBuffer.__init__(self, made_with, options, [(main_buffer.maxsize, 1), (length, caches)], service=service)
         self.cached_buffer_num = caches
 
     @property
@@ -87,6 +91,7 @@ class CachedReplayBuffer(ReplayBuffer):
             returns[turn], lengths[turn], starts[turn] = reports
             for row in turn[steps.ends[turn]]:
                 starts[row], slots[row] = self._move(int(steps.ring_of[row]) + 1)
+        self._written += rows
         return slots, returns, lengths, starts
 
     def _end(self, rings: Ints) -> None:

@@ -133,13 +133,13 @@ class ArrayColumn(StepColumn):
         size_bytes = self._row_bytes * slots.size
         if size_bytes < RECYCLED_BYTES:
             return whole.take(slots, 0)
-        out = ARENA.take(size_bytes).view(self.dtype).reshape(*slots.shape, *self.shape)
+        out = ARENA.take(size_bytes).view(self.dtype).reshape((*slots.shape, *self.shape))
         # Slots were checked; "clip" spares NumPy a buffer between.
         return whole.take(slots, 0, out, "clip")
 
     def read_into(self, slots: Ints, out: Tensor) -> None:
         """Gathers rows."""
-        target = numpy_view(out).reshape(*slots.shape, *self.shape)
+        target = numpy_view(out).reshape((*slots.shape, *self.shape))
         self.whole.take(slots, 0, target, "clip")
 
     def nulls(self, slots: Ints) -> Array | None:
@@ -171,7 +171,7 @@ class TensorColumn(StepColumn):
     def fit(self, rows: Any) -> Tensor:
         """`rows` as a tensor of the stored dtype."""
         try:
-            tensor = torch.as_tensor(rows).detach()
+            tensor = (rows if isinstance(rows, Tensor) else torch.as_tensor(rows, device="cpu")).detach()
         except (TypeError, RuntimeError) as error:
             raise LayoutError(f"{key_name(self.key)} must be a tensor of numbers; {error}") from error
         if tuple(tensor.shape[1:]) != self.shape:
@@ -192,12 +192,12 @@ class TensorColumn(StepColumn):
     def read(self, slots: Ints) -> Tensor:
         """A copy of rows."""
         flat = torch.from_numpy(np.ascontiguousarray(slots).reshape(-1))
-        return self._column.gathered(flat).reshape(*slots.shape, *self.shape)
+        return self._column.gathered(flat).reshape((*slots.shape, *self.shape))
 
     def read_into(self, slots: Ints, out: Tensor) -> None:
         """Gathers rows."""
         flat = np.ascontiguousarray(slots).reshape(-1)
-        self._column.gather(torch.from_numpy(flat), out.view(flat.size, *self.shape))
+        self._column.gather(torch.from_numpy(flat), out.view((flat.size, *self.shape)))
 
     def nulls(self, slots: Ints) -> Array | None:
         """Where rows are NaN."""

@@ -9,9 +9,22 @@ from numpy.typing import NDArray
 
 from replay_service.episodic.rings import Rings
 
-__all__ = ["Draws"]
+__all__ = ["Draws", "checked_size"]
 
 Ints = NDArray[np.int64]
+
+
+def checked_size(batch_size: Any) -> int | None:
+    """A number of steps as an integer, or None.
+
+    Raises:
+        TypeError: it is neither.
+    """
+    if batch_size is None:
+        return None
+    if isinstance(batch_size, bool) or not isinstance(batch_size, int | np.integer):
+        raise TypeError(f"batch_size ({batch_size!r}) must be an integer or None; got {type(batch_size).__name__}")
+    return int(batch_size)
 
 
 class Draws:

@@ -52,7 +52,7 @@ class HERReplayBuffer(GoalCalls, ReplayBuffer):
         compute_reward_fn: from achieved and desired goals `[n, …]` to rewards `[n]`.
         horizon: most steps of an episode.
         future_k: of `future_k` drawn episodes, `future_k - 1` are rewritten.
-        stack_num, ignore_obs_next, save_only_last_obs, sample_avail, random_seed: as for `ReplayBuffer`.
+        stack_num, ignore_obs_next, save_only_last_obs, sample_avail, random_seed, service: as for `ReplayBuffer`.
 
     Raises:
         TypeError, ValueError: a number that is none or out of range.
@@ -69,12 +69,13 @@ class HERReplayBuffer(GoalCalls, ReplayBuffer):
         save_only_last_obs: bool = False,
         sample_avail: bool = False,
         random_seed: int | torch.Generator = 42,
+        **service: Any,
     ) -> None:
         options = ReadOptions(stack_num, ignore_obs_next, save_only_last_obs, sample_avail, seed_of(random_seed))
         made_with: dict[str, Any] = {"size": size, "compute_reward_fn": compute_reward_fn}
         made_with.update(horizon=horizon, future_k=future_k)
         self._hindsight = Hindsight(compute_reward_fn, horizon, future_k)
-        EpisodicBuffer.__init__(self, made_with, options, [(ring_size(size), 1)])
+        EpisodicBuffer.__init__(self, made_with, options, [(ring_size(size), 1)], service=service)
 
 
 class HERVectorReplayBuffer(HERReplayBuffer, VectorReplayBuffer):
@@ -83,7 +84,7 @@ class HERVectorReplayBuffer(HERReplayBuffer, VectorReplayBuffer):
     Args:
         total_size, buffer_num: as for `VectorReplayBuffer`.
         compute_reward_fn, horizon, future_k: as for `HERReplayBuffer`.
-        stack_num, ignore_obs_next, save_only_last_obs, sample_avail, random_seed: as for `ReplayBuffer`.
+        stack_num, ignore_obs_next, save_only_last_obs, sample_avail, random_seed, service: as for `ReplayBuffer`.
     """
 
     def __init__(
@@ -98,9 +99,10 @@ class HERVectorReplayBuffer(HERReplayBuffer, VectorReplayBuffer):
         save_only_last_obs: bool = False,
         sample_avail: bool = False,
         random_seed: int | torch.Generator = 42,
+        **service: Any,
     ) -> None:
         options = ReadOptions(stack_num, ignore_obs_next, save_only_last_obs, sample_avail, seed_of(random_seed))
         made_with: dict[str, Any] = {"total_size": total_size, "buffer_num": buffer_num}
         made_with.update(compute_reward_fn=compute_reward_fn, horizon=horizon, future_k=future_k)
         self._hindsight = Hindsight(compute_reward_fn, horizon, future_k)
-        EpisodicBuffer.__init__(self, made_with, options, [bank_of(total_size, buffer_num)])
+        EpisodicBuffer.__init__(self, made_with, options, [bank_of(total_size, buffer_num)], service=service)

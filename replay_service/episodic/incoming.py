@@ -61,7 +61,7 @@ def incoming(batch: Any, ring_of: Ints | None) -> Incoming:
         content, ring_of = lifted(content), np.zeros(1, np.int64)
     done_only = with_flags(content)
     ends, rewards = content["done"], content["rew"]
-    rewards = np.ascontiguousarray(_numbers("rew", rewards), np.float64)
+    rewards = np.require(_numbers("rew", rewards), np.float64, ("C", "W"))  # as compiled loops take them
     content["rew"] = rewards
     for name, column in (("rew", rewards), ("done", ends)):
         if column.ndim == 0 or column.shape[0] != ring_of.size:

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from replay_service.buffer.counts import positive_integer
+from replay_service.buffer.local_service import LocalService
 from replay_service.episodic.batch import Batch
 from replay_service.episodic.batch_printing import described
 from replay_service.episodic.draws import Draws
@@ -59,7 +60,7 @@ def _entry(name: str) -> Any:
     return property(whole, refuse, doc=f"The stored `{name}` of all slots, `[maxsize, …]`, a view.")
 
 
-class BufferParts:
+class BufferParts(LocalService):
     """Base of all episodic buffers.
 
     Args:
@@ -89,6 +90,7 @@ class BufferParts:
         self._totals = EpisodeTotals(self._rings.edges[:-1])
         self._draws = draws
         self._random = np.random.RandomState(options.random_seed)
+        self._written = 0
         self._done_only = True
         """Whether callers speak of `done` alone: then that is all they are shown."""
 
@@ -116,6 +118,23 @@ class BufferParts:
     def lengths(self) -> Ints:
         """Stored steps of each ring, int64 `[rings]`."""
         return self._rings.lengths.copy()
+
+    @property
+    def write_count(self) -> int:
+        """Steps added so far, overwritten ones included."""
+        return self._written
+
+    def stats(self, timeout: float | None = None) -> dict[str, Any]:
+        """A snapshot: size, write_count, prefetch_queue_size, initialized, capacity, utilization. Waits for no other call."""
+        size = len(self)
+        return {
+            "size": size,
+            "write_count": self._written,
+            "prefetch_queue_size": 0,
+            "initialized": True,
+            "capacity": self.maxsize,
+            "utilization": size / self.maxsize if self.maxsize else 0.0,
+        }
 
     def whole_entry(self, name: str) -> Any:
         """The entry `name` of all slots, `[maxsize, …]`, nested as it is: views of what is stored.

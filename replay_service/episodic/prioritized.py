@@ -75,7 +75,7 @@ class PrioritizedReplayBuffer(WeightCalls, ReplayBuffer):
         alpha: above 0; 1 draws in proportion to the priorities themselves.
         beta: at least 0; 1 makes up for the draws in full.
         weight_norm: divide the weights of a batch by the largest among them.
-        stack_num, ignore_obs_next, save_only_last_obs, sample_avail, random_seed: as for `ReplayBuffer`.
+        stack_num, ignore_obs_next, save_only_last_obs, sample_avail, random_seed, service: as for `ReplayBuffer`.
 
     Raises:
         TypeError, ValueError: a number that is none or out of range.
@@ -92,11 +92,14 @@ class PrioritizedReplayBuffer(WeightCalls, ReplayBuffer):
         save_only_last_obs: bool = False,
         sample_avail: bool = False,
         random_seed: int | torch.Generator = 42,
+        **service: Any,
     ) -> None:
         options = ReadOptions(stack_num, ignore_obs_next, save_only_last_obs, sample_avail, seed_of(random_seed))
         made_with = {"size": size, "alpha": alpha, "beta": beta, "weight_norm": weight_norm}
         bank = (ring_size(size), 1)
-        EpisodicBuffer.__init__(self, made_with, options, [bank], PriorityDraws(bank[0], alpha, beta, weight_norm))
+        EpisodicBuffer.__init__(
+            self, made_with, options, [bank], PriorityDraws(bank[0], alpha, beta, weight_norm), service=service
+        )
 
 
 class PrioritizedVectorReplayBuffer(PrioritizedReplayBuffer, VectorReplayBuffer):
@@ -105,7 +108,7 @@ class PrioritizedVectorReplayBuffer(PrioritizedReplayBuffer, VectorReplayBuffer)
     Args:
         total_size, buffer_num: as for `VectorReplayBuffer`.
         alpha, beta, weight_norm: as for `PrioritizedReplayBuffer`.
-        stack_num, ignore_obs_next, save_only_last_obs, sample_avail, random_seed: as for `ReplayBuffer`.
+        stack_num, ignore_obs_next, save_only_last_obs, sample_avail, random_seed, service: as for `ReplayBuffer`.
     """
 
     def __init__(
@@ -120,10 +123,11 @@ class PrioritizedVectorReplayBuffer(PrioritizedReplayBuffer, VectorReplayBuffer)
         save_only_last_obs: bool = False,
         sample_avail: bool = False,
         random_seed: int | torch.Generator = 42,
+        **service: Any,
     ) -> None:
         options = ReadOptions(stack_num, ignore_obs_next, save_only_last_obs, sample_avail, seed_of(random_seed))
         made_with = {"total_size": total_size, "buffer_num": buffer_num}
         made_with.update(alpha=alpha, beta=beta, weight_norm=weight_norm)  # type: ignore[call-overload]
         bank = bank_of(total_size, buffer_num)
         draws = PriorityDraws(bank[0] * bank[1], alpha, beta, weight_norm)
-        EpisodicBuffer.__init__(self, made_with, options, [bank], draws)
+        EpisodicBuffer.__init__(self, made_with, options, [bank], draws, service=service)

@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from replay_service.episodic.batch import Batch
+from replay_service.episodic.draws import checked_size
 from replay_service.episodic.parts import RESERVED, BufferParts
 from replay_service.episodic.plan import Plan
 from replay_service.episodic.returns import episodic_return, n_step_rewards
@@ -90,8 +91,14 @@ class BufferReading(BufferParts):
             indices: slots int64 `[n]`; None: all, as `sample_indices(0)` gives them.
             v_s_, v_s: values `[n]` of what was seen after and at each step, or None.
             gamma, gae_lambda: from 0 to 1.
+
+        Raises:
+            EmptyBufferError: nothing was ever stored.
+            ValueError: a number is out of range, or there is not one value for each step.
         """
         with self.lock:
+            if "rew" not in self._store:
+                raise EmptyBufferError("indices must name stored steps; got an empty buffer: add steps first")
             slots = self._available() if indices is None else self._slots_of(indices)
             return episodic_return(self, slots, v_s_, v_s, gamma, gae_lambda)
 
@@ -100,6 +107,7 @@ class BufferReading(BufferParts):
         return self._store.has_objects
 
     def _drawn(self, batch_size: int | None) -> Ints:
+        batch_size = checked_size(batch_size)
         if batch_size is not None and batch_size < 0:
             return np.empty(0, np.int64)
         if batch_size == 0:

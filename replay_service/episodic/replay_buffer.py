@@ -10,13 +10,17 @@ import numpy as np
 import torch
 from numpy.typing import ArrayLike
 
+from replay_service.buffer.backends import DIRECT, STEPS, hosted
 from replay_service.episodic.draws import Draws
 from replay_service.episodic.parts import ReadOptions
 from replay_service.episodic.saving import BufferSaving
 
-__all__ = ["EpisodicBuffer", "ReplayBuffer", "ring_size", "seed_of"]
+__all__ = ["SERVICE_SETTINGS", "EpisodicBuffer", "ReplayBuffer", "ring_size", "seed_of"]
 
 Made = TypeVar("Made", bound="EpisodicBuffer")
+
+SERVICE_SETTINGS = ("service_backend", "service_backend_options", "transport", "transport_options")
+"""Arguments that every class takes for a hosted buffer, and that mean nothing to a local one."""
 
 
 class EpisodicBuffer(BufferSaving):
@@ -27,7 +31,20 @@ class EpisodicBuffer(BufferSaving):
         options: how steps are stored and read.
         banks: (capacity, number) of the rings.
         draws: what draws steps; None: all with the same chance.
+        service: what the caller said of the service, for whom this buffer is the wrong one.
+
+    Raises:
+        TypeError: an argument that nobody knows.
     """
+
+    def __new__(cls, *args: Any, **kwargs: Any) -> Any:
+        """A buffer, or, with another `service_backend` than `"direct"`, the owner of a hosted one."""
+        backend = kwargs.pop("service_backend", DIRECT)
+        if backend == DIRECT:
+            return super().__new__(cls)
+        local = {name: value for name, value in kwargs.items() if name not in SERVICE_SETTINGS}
+        cls(*args, **local)  # memory is only set aside as steps come: this finds out, here and now, what is wrong
+        return hosted(backend, cls, args, kwargs, STEPS)
 
     def __init__(
         self,
@@ -35,7 +52,13 @@ class EpisodicBuffer(BufferSaving):
         options: ReadOptions,
         banks: Sequence[tuple[int, int]],
         draws: Draws | None = None,
+        service: dict[str, Any] | None = None,
     ) -> None:
+        unknown = sorted(set(service or ()) - set(SERVICE_SETTINGS))
+        if unknown:
+            raise TypeError(
+                f"{unknown[0]} must be an argument of {type(self).__name__}, or one of {list(SERVICE_SETTINGS)}"
+            )
         super().__init__(banks, options, draws or Draws())
         self._made_with = {**made_with, **asdict(options)}
 
@@ -93,6 +116,8 @@ class ReplayBuffer(EpisodicBuffer):
         save_only_last_obs: of an observation that is itself a stack of frames, store the last one.
         sample_avail: draw only steps that have `stack_num - 1` steps of their episode before them.
         random_seed: seed of the draws, or a `torch.Generator` that gives one. Two buffers of the same seed draw alike.
+        service: `service_backend="ray"` makes an actor that holds the buffer, and what is returned is its owner
+            (`RayEpisodicBuffer`); `service_backend_options`, `transport` and `transport_options` are arguments of that.
 
     Raises:
         TypeError, ValueError: `size` is not an integer of at least 0, or `stack_num` not one of at least 1.
@@ -106,9 +131,10 @@ class ReplayBuffer(EpisodicBuffer):
         save_only_last_obs: bool = False,
         sample_avail: bool = False,
         random_seed: int | torch.Generator = 42,
+        **service: Any,
     ) -> None:
         options = ReadOptions(stack_num, ignore_obs_next, save_only_last_obs, sample_avail, seed_of(random_seed))
-        EpisodicBuffer.__init__(self, {"size": size}, options, [(ring_size(size), 1)])
+        EpisodicBuffer.__init__(self, {"size": size}, options, [(ring_size(size), 1)], service=service)
 
     @property
     def _takes_one(self) -> bool:
@@ -127,7 +153,7 @@ def ring_size(size: Any, name: str = "size") -> int:
 def seed_of(seed: int | torch.Generator) -> int:
     """An integer seed; one drawn from a generator."""
     if isinstance(seed, torch.Generator):
-        return int(torch.randint(1 << 31, (1,), generator=seed).item())
+        return int(torch.randint(1 << 31, (1,), generator=seed, device="cpu").item())
     return int(seed)
 
 

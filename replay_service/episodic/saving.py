@@ -37,6 +37,7 @@ class BufferSaving(BufferWriting):
                 "draws": self._draws.state_dict(),
                 "random": {"keys": keys, "numbers": np.array([position, has_gauss]), "cached": cached},
                 "done_only": self._done_only,
+                "written": self._written,
             }
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
@@ -46,7 +47,7 @@ class BufferSaving(BufferWriting):
             LayoutError: a buffer of another kind. Nothing was loaded.
         """
         state = state_dict
-        missing = {"columns", "rings", "totals", "draws", "random", "done_only"} - set(state)
+        missing = {"columns", "rings", "totals", "draws", "random", "done_only", "written"} - set(state)
         if missing:
             raise LayoutError(f"state_dict must be that of an episodic buffer; {sorted(missing)} are missing")
         with self.lock:
@@ -66,6 +67,7 @@ class BufferSaving(BufferWriting):
             keys, cached = state["random"]["keys"], float(state["random"]["cached"])
             self._random.set_state(("MT19937", np.asarray(keys, np.uint32), position, has_gauss, cached))
             self._done_only = bool(state["done_only"])
+            self._written = int(state["written"])
 
     def __getstate__(self) -> dict[str, Any]:
         return {"made_with": self._made_with, "state": self.state_dict()}

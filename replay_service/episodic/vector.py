@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 
 from replay_service.buffer.counts import positive_integer
@@ -17,7 +19,7 @@ class VectorReplayBuffer(ReplayBuffer):
     Args:
         total_size: steps of all rings.
         buffer_num: rings.
-        stack_num, ignore_obs_next, save_only_last_obs, sample_avail, random_seed: as for `ReplayBuffer`.
+        stack_num, ignore_obs_next, save_only_last_obs, sample_avail, random_seed, service: as for `ReplayBuffer`.
 
     Raises:
         TypeError, ValueError: a size or number that is none.
@@ -32,10 +34,11 @@ class VectorReplayBuffer(ReplayBuffer):
         save_only_last_obs: bool = False,
         sample_avail: bool = False,
         random_seed: int | torch.Generator = 42,
+        **service: Any,
     ) -> None:
         options = ReadOptions(stack_num, ignore_obs_next, save_only_last_obs, sample_avail, seed_of(random_seed))
         made_with = {"total_size": total_size, "buffer_num": buffer_num}
-        EpisodicBuffer.__init__(self, made_with, options, [bank_of(total_size, buffer_num)])
+        EpisodicBuffer.__init__(self, made_with, options, [bank_of(total_size, buffer_num)], service=service)
 
     @property
     def _takes_one(self) -> bool:

@@ -69,6 +69,7 @@ class BufferWriting(BufferReading):
         slots = self._rings.append(steps.ring_of, steps.ends)
         self._store.write(slots, checked)
         self._draws.written(slots)
+        self._written += slots.size
         return slots, *self._totals.add(steps.ring_of, slots, steps.rewards, steps.ends)
 
     def _kept(self, content: dict[str, Any]) -> dict[str, Any]:
@@ -138,6 +139,7 @@ class BufferWriting(BufferReading):
             slots = self._append_runs(np.zeros(from_slots.size, np.int64), content["done"], cuts)
             self._store.write(slots, checked)
             self._draws.written(slots)
+            self._written += slots.size
             self._done_only = self._done_only and buffer.speaks_of_done
             return slots
 

@@ -11,9 +11,9 @@ import psutil
 import torch
 
 from replay_service.buffer.replay_buffer import ReplayBuffer
-from replay_service.service.dispatch import Dispatch
 from replay_service.service.doors import Doors
 from replay_service.service.roster import Roster
+from replay_service.service.step_dispatch import dispatch_for
 from replay_service.service.telling import left_to_clients
 from replay_service.wire.failures import code_of, words_of
 from replay_service.wire.packing import Frame
@@ -25,6 +25,7 @@ OWNER_VERBS = frozenset(
     {
         "anneal",
         "append_transform",
+        "dropnull",
         "dumps",
         "empty",
         "end_streams",
@@ -34,6 +35,8 @@ OWNER_VERBS = frozenset(
         "mark_update",
         "register_load_hook",
         "register_save_hook",
+        "save_hdf5",
+        "set_batch",
         "set_rng",
         "set_sampler",
         "set_storage",
@@ -80,7 +83,7 @@ class ReplayActor:
         self._transforms = getattr(self._buffer, "transform", None)
         if hasattr(self._transforms, "leave_to_clients"):
             self._transforms.leave_to_clients()
-        self._dispatch = Dispatch(self._buffer, self._service_stats, allow_callables=allow_callables)
+        self._dispatch = dispatch_for(self._buffer, self._service_stats, allow_callables)
         self._doors = Doors(self._dispatch.serve, node_address())
         self._roster = Roster(node_address())
 
@@ -94,10 +97,7 @@ class ReplayActor:
         if self._failure is not None:
             return {"failure": self._failure}
         return {
-            "batch_size": self._buffer.batch_size,
-            "merges_info": self._buffer.merges_info,
-            "columnar": self._buffer.storage.columnar,
-            "priority_key": getattr(self._buffer, "priority_key", "td_error"),
+            **self._dispatch.describe(),
             "transport": self._transport,
             "backends": [] if self._transport == "ray" else ["gloo"],
             "pid": os.getpid(),
@@ -140,8 +140,7 @@ class ReplayActor:
 
     def release(self) -> None:
         """Removes what would outlive this process: a killed one runs no exit handlers."""
-        with self._buffer.lock:
-            self._buffer.storage.release()
+        self._dispatch.release()
 
     def _service_stats(self) -> dict[str, Any]:
         return {

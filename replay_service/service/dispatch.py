@@ -37,7 +37,7 @@ from replay_service.wire.packing import (
     read_header,
     unpack,
 )
-from replay_service.wire.verbs import Verb
+from replay_service.wire.verbs import DRAWING_VERBS, Verb
 
 __all__ = ["Dispatch"]
 
@@ -89,7 +89,7 @@ class Dispatch:
 
     @property
     def verbs(self) -> frozenset[Verb]:
-        """The verbs this dispatch serves: all."""
+        """The verbs this dispatch serves: all of its kind of buffer."""
         return frozenset(self._handlers)
 
     def serve(
@@ -123,9 +123,9 @@ class Dispatch:
             verb, request_id = header.verb, header.request_id
             request = unpack(frame, self._layouts, flat)
             request.objects = objects
-            if dense_only and verb is Verb.SAMPLE and self.buffer.never_dense():
+            if dense_only and verb in DRAWING_VERBS and self.buffer.never_dense():
                 raise NotDenseError("data must be dense tensors to travel as such")
-            answer = self._handlers[verb](request)
+            answer = self._handler_of(verb)(request)
             reply, out = self._packed(request, answer, take, take_flat)
             if dense_only and reply.objects is not None:
                 raise NotDenseError("reply must be made of dense tensors to travel as such")
@@ -136,6 +136,27 @@ class Dispatch:
             verb, route, max(request.rows, reply.rows), frame.size + out.size, time.perf_counter() - begun
         )
         return out, reply.objects if reply.flat is None else reply.flat
+
+    def describe(self) -> dict[str, Any]:
+        """What a handle needs to know of the buffer, as long as it lives."""
+        return {
+            "batch_size": self.buffer.batch_size,
+            "merges_info": self.buffer.merges_info,
+            "columnar": self.buffer.storage.columnar,
+            "priority_key": getattr(self.buffer, "priority_key", "td_error"),
+        }
+
+    def release(self) -> None:
+        """Removes what of the buffer would outlive this process."""
+        with self.buffer.lock:
+            self.buffer.storage.release()
+
+    def _handler_of(self, verb: Verb) -> Callable[[Message], Message | replies.Gather]:
+        if verb not in self._handlers:
+            raise TypeError(
+                f"verb ({verb.name.lower()}) must be one that this kind of buffer serves; use its own handle"
+            )
+        return self._handlers[verb]
 
     def _packed(
         self, request: Message, answer: Message | replies.Gather, take: Take, take_flat: TakeFlat | None

@@ -14,6 +14,7 @@ from replay_service.arena import Arena
 from replay_service.service import actor as module
 from replay_service.service.actor import OWNER_VERBS, ReplayActor
 from replay_service.service.calls import OwnerCalls
+from replay_service.service.episodic_owner import RayEpisodicBuffer
 from replay_service.wire.message import Message, text_of
 from replay_service.wire.packing import known_layouts, pack, unpack
 from replay_service.wire.ray_objects import readable
@@ -92,7 +93,8 @@ def test_owners_verbs_are_a_closed_list() -> None:
     for verb in ("extend", "__class__", "_storage", "lock", ""):
         with pytest.raises(ValueError, match="verb"):
             actor.administer(verb)
-    named = {name for name, value in vars(OwnerCalls).items() if inspect.isfunction(value)}
+    owners = (OwnerCalls, RayEpisodicBuffer)
+    named = {name for owner in owners for name, value in vars(owner).items() if inspect.isfunction(value)}
     assert named >= OWNER_VERBS
 
 

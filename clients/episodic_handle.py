@@ -1,0 +1,334 @@
+"""The handle on an episodic buffer that lives elsewhere: its calls, one round trip each. It pickles as an address."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import ArrayLike, NDArray
+from torch import Tensor
+
+from clients.channels import Channels
+from clients.futures import Future
+from clients.joining import positive_seconds
+from clients.prefetch import Prefetch
+from clients.step_requests import (
+    Added,
+    added,
+    array,
+    drawn,
+    indexed,
+    sample_steps_request,
+    size_arguments,
+    steps,
+    steps_request,
+    value,
+    values_request,
+)
+from replay_service.episodic.batch import Batch
+from replay_service.episodic.facts import StepFacts
+from replay_service.episodic.travel import apart
+from replay_service.errors import LayoutError
+from replay_service.records import ServiceAddress
+from replay_service.specs import Key
+from replay_service.wire.channel import Channel
+from replay_service.wire.indices import array_of, encode_index
+from replay_service.wire.message import Message, compose, static_text, text_of
+from replay_service.wire.verbs import Verb
+
+__all__ = ["EpisodicClient"]
+
+Ints = NDArray[np.int64]
+Floats = NDArray[np.float64]
+Drawn = tuple[Batch, Ints]
+
+OWNERS_ONLY = (
+    "shutdown",
+    "start",
+    "client",
+    "clients",
+    "dropnull",
+    "load_state_dict",
+    "save_hdf5",
+    "set_batch",
+    "update",
+)
+
+
+class EpisodicClient:
+    """A handle on a hosted episodic buffer, with the calls of a local one.
+
+    It can be pickled, handed through Ray, and used by several threads; every process has a conversation of its own. Each call
+    takes `timeout` in seconds (None: the service's default) and raises `ReplayTimeoutError` after it, `ServiceUnavailableError`
+    if the service is dead or unreachable, and `ClosedError` after `close`; apart from that, what the local call raises.
+    Batches hold arrays where arrays were added, and tensors where tensors were; all of it is the caller's own.
+
+    Args:
+        address: where the service lives.
+        facts: what is known of the buffer.
+        channel: what carries the messages; None joins the service over Ray at the first call.
+    """
+
+    returns_in_sample = True
+
+    def __init__(self, address: ServiceAddress, facts: StepFacts, channel: Channel | None = None) -> None:
+        self._address = address
+        self._facts = facts
+        self._channels = Channels(address, channel)
+        self._closed = False
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return EpisodicClient, (self._address, self._facts)
+
+    # -- writing ----------------------------------------------------------------------------------------------------
+
+    def add(
+        self, batch: Batch | Mapping[str, Any], buffer_ids: ArrayLike | None = None, *, timeout: float | None = None
+    ) -> Added:
+        """Appends steps, all or none; as `ReplayBuffer.add`."""
+        return added(self._call(steps_request(batch, buffer_ids), timeout))
+
+    def submit_add(self, batch: Batch | Mapping[str, Any], buffer_ids: ArrayLike | None = None) -> Future[Added]:
+        """Sends steps without waiting; several requests may be in flight (bounded), and they are applied in order."""
+        return self._submit(steps_request(batch, buffer_ids), added)
+
+    def set_array_at_key(
+        self,
+        seq: Any,
+        key: str,
+        index: Any = None,
+        default_value: float | None = None,
+        *,
+        timeout: float | None = None,
+    ) -> None:
+        """Writes one entry of many steps; as `ReplayBuffer.set_array_at_key`."""
+        arguments, entries = ((0,), list[tuple[Key, Tensor]]()) if index is None else encode_index(index)
+        try:
+            taken_apart = apart({"value": seq if isinstance(seq, Tensor) else np.asarray(seq)})
+        except LayoutError as error:
+            objects, obstacle = (key, seq, index, default_value), str(error).partition(" must ")[0]
+            self._call(Message(Verb.SET_COLUMN, objects=objects, obstacle=obstacle), timeout)
+            return
+        entries += [(("data", *name), tensor) for name, tensor in taken_apart.entries]
+        if default_value is not None:
+            entries.append((("default",), torch.tensor(default_value, dtype=torch.float64)))
+        static = static_text({"key": key, "batch": taken_apart.skeleton})
+        self._call(compose(Verb.SET_COLUMN, entries, static=static, arguments=arguments), timeout)
+
+    def reset(self, keep_statistics: bool = False, *, timeout: float | None = None) -> None:
+        """Forgets all steps; as `ReplayBuffer.reset`."""
+        self._call(Message(Verb.RESET, arguments=(int(keep_statistics),)), timeout)
+
+    def end_episodes(self, buffer_ids: ArrayLike | None = None, *, timeout: float | None = None) -> None:
+        """Ends the episodes that run in these rings (None: in all); as `ReplayBuffer.end_episodes`."""
+        ids = None if buffer_ids is None else np.asarray(buffer_ids).reshape(-1)
+        self._call(values_request(Verb.END_EPISODES, buffer_ids=ids), timeout)
+
+    # -- draws ------------------------------------------------------------------------------------------------------
+
+    def sample(
+        self, batch_size: int | None, n_step: int | None = None, gamma: float = 0.99, *, timeout: float | None = None
+    ) -> Drawn:
+        """Steps and their slots, with what n-step returns are made of if asked for; as `ReplayBuffer.sample`."""
+        return drawn(self._call(sample_steps_request(batch_size, n_step, gamma), timeout))
+
+    def submit_sample(self, batch_size: int | None, n_step: int | None = None, gamma: float = 0.99) -> Future[Drawn]:
+        """Asks for a sample without waiting."""
+        return self._submit(sample_steps_request(batch_size, n_step, gamma), drawn)
+
+    def prefetch(
+        self, batch_size: int | None, depth: int = 2, n_step: int | None = None, gamma: float = 0.99
+    ) -> Prefetch[Drawn]:
+        """Samples without end, of which `depth` are asked for ahead: the next travels while this one trains.
+
+        What is returned is an iterator that can be closed, also by `with`.
+        """
+        sample_steps_request(batch_size, n_step, gamma)
+        return Prefetch(lambda: self.submit_sample(batch_size, n_step, gamma), depth, self._address.timeout_s)
+
+    def sample_indices(self, batch_size: int | None, *, timeout: float | None = None) -> Ints:
+        """Slots of steps, as `ReplayBuffer.sample_indices`."""
+        request = Message(Verb.SAMPLE_INDICES, arguments=size_arguments(batch_size))
+        slots: Ints = self._array(request, "index", timeout)
+        return slots
+
+    # -- steps ------------------------------------------------------------------------------------------------------
+
+    def __getitem__(self, index: Any) -> Batch:
+        """The steps at `index`; as for a local buffer."""
+        return steps(self._call(indexed(Verb.GET_STEPS, index), None))
+
+    def get(
+        self,
+        index: Any,
+        key: str | tuple[str, ...],
+        default_value: Any = None,
+        stack_num: int | None = None,
+        *,
+        timeout: float | None = None,
+    ) -> Any:
+        """One entry of the steps at `index`; as `ReplayBuffer.get`."""
+        parts = [key] if isinstance(key, str) else list(key)
+        try:
+            reply = self._call(indexed(Verb.GET_ENTRY, index, {"key": parts, "stack_num": stack_num}), timeout)
+        except KeyError:
+            if default_value is None:
+                raise
+            return default_value
+        return steps(reply)["entry"]
+
+    def column(self, key: str | tuple[str, ...], *, timeout: float | None = None) -> Any:
+        """A stored entry of all slots, `[maxsize, …]`, copied; as `ReplayBuffer.column`."""
+        parts = [key] if isinstance(key, str) else list(key)
+        return value(self._call(compose(Verb.COLUMN, [], static=static_text({"key": parts})), timeout), "value")
+
+    def prev(self, index: Any, *, timeout: float | None = None) -> Any:
+        """The slot of the step before each; as `ReplayBuffer.prev`."""
+        return self._array(indexed(Verb.PREVIOUS, index), "index", timeout)
+
+    def next(self, index: Any, *, timeout: float | None = None) -> Any:
+        """The slot of the step after each; as `ReplayBuffer.next`."""
+        return self._array(indexed(Verb.FOLLOWING, index), "index", timeout)
+
+    def unfinished_index(self, *, timeout: float | None = None) -> Ints:
+        """Slots of steps that nothing follows though they are not done; as `ReplayBuffer.unfinished_index`."""
+        slots: Ints = self._array(Message(Verb.UNFINISHED), "index", timeout)
+        return slots
+
+    def hasnull(self, *, timeout: float | None = None) -> bool:
+        """Whether any stored number is NaN or any stored object None; looked for where the steps are."""
+        return bool(self._call(Message(Verb.HAS_NULL), timeout).argument(0))
+
+    def episodic_return(
+        self,
+        indices: ArrayLike | None = None,
+        v_s_: Any = None,
+        v_s: Any = None,
+        gamma: float = 0.99,
+        gae_lambda: float = 0.95,
+        *,
+        timeout: float | None = None,
+    ) -> tuple[Floats, Floats]:
+        """Returns and advantages of steps, computed where they are; as `ReplayBuffer.episodic_return`."""
+        index = None if indices is None else array_of(indices)
+        request = values_request(
+            Verb.EPISODIC_RETURN, index=index, v_s_=v_s_, v_s=v_s, gamma=float(gamma), gae_lambda=float(gae_lambda)
+        )
+        reply = self._call(request, timeout)
+        return array(reply, "returns"), array(reply, "advantages")
+
+    # -- priorities -------------------------------------------------------------------------------------------------
+
+    @property
+    def update_weight(self) -> Callable[..., None]:
+        """`update_weight(index, new_weight, *, timeout=None)` sets priorities, as `PrioritizedReplayBuffer.update_weight`; there
+        is no such call, and `AttributeError` is raised, if the buffer has none."""
+        return self._of_priorities(self._update_weight)
+
+    @property
+    def get_weight(self) -> Callable[..., Any]:
+        """`get_weight(index, *, timeout=None)`, as `PrioritizedReplayBuffer.get_weight`; else `AttributeError`."""
+        return self._of_priorities(self._get_weight)
+
+    @property
+    def set_beta(self) -> Callable[..., None]:
+        """`set_beta(beta, *, timeout=None)`, as `PrioritizedReplayBuffer.set_beta`; else `AttributeError`."""
+        return self._of_priorities(self._set_beta)
+
+    # -- counts and facts -------------------------------------------------------------------------------------------
+
+    def __len__(self) -> int:
+        return self._call(Message(Verb.LENGTH), None).argument(0)
+
+    @property
+    def write_count(self) -> int:
+        """Steps added so far, overwritten ones included (asks the service)."""
+        return self._call(Message(Verb.WRITE_COUNT), None).argument(0)
+
+    def stats(self, timeout: float | None = None) -> dict[str, Any]:
+        """A snapshot: what a local buffer's `stats` says, and `service`: uptime, memory, clients, counts per verb."""
+        snapshot: dict[str, Any] = json.loads(text_of(self._call(Message(Verb.STATS), timeout)))
+        routes = self._channels.routes()
+        for verb, meter in snapshot["service"]["verbs"].items():
+            route = routes.get(verb)
+            meter["why"] = "as its latest caller asked" if route is None else route.why
+        return snapshot
+
+    @property
+    def maxsize(self) -> int:
+        """Slots of all rings."""
+        return self._facts.maxsize
+
+    @property
+    def buffer_num(self) -> int:
+        """Rings that steps can be added to."""
+        return self._facts.buffer_num
+
+    @property
+    def stack_num(self) -> int:
+        """Steps that are stacked when read."""
+        return self._facts.stack_num
+
+    @property
+    def address(self) -> ServiceAddress:
+        """Where the service lives."""
+        return self._address
+
+    # -- life -------------------------------------------------------------------------------------------------------
+
+    @property
+    def closed(self) -> bool:
+        """Whether `close` was called."""
+        return self._closed
+
+    def close(self) -> None:
+        """Frees this handle's channel; the service goes on. Idempotent."""
+        self._closed = True
+        self._channels.close()
+
+    def __enter__(self) -> EpisodicClient:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.close()
+
+    def __getattr__(self, name: str) -> Any:
+        if name in OWNERS_ONLY:
+            raise AttributeError(f"{name} is the owner's: a handle can use the service, not start, change or stop it")
+        raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
+
+    def __bool__(self) -> bool:
+        """True: a handle is there, however many steps its buffer holds."""
+        return True
+
+    def __repr__(self) -> str:
+        return f"EpisodicClient({self._address.name!r} in {self._address.namespace!r})"
+
+    # -- inner ------------------------------------------------------------------------------------------------------
+
+    def _update_weight(self, index: Any, new_weight: Any, *, timeout: float | None = None) -> None:
+        self._call(values_request(Verb.UPDATE_WEIGHT, index=array_of(index), weight=new_weight), timeout)
+
+    def _get_weight(self, index: Any, *, timeout: float | None = None) -> Any:
+        return self._array(indexed(Verb.GET_WEIGHT, index), "weight", timeout)
+
+    def _set_beta(self, beta: float, *, timeout: float | None = None) -> None:
+        self._call(values_request(Verb.SET_BETA, beta=float(beta)), timeout)
+
+    def _of_priorities(self, call: Callable[..., Any]) -> Callable[..., Any]:
+        if not self._facts.prioritized:
+            raise AttributeError(f"{self._address.name} has no priorities; use PrioritizedReplayBuffer")
+        return call
+
+    def _array(self, request: Message, name: str, timeout: float | None) -> Any:
+        return array(self._call(request, timeout), name)
+
+    def _call(self, request: Message, timeout: float | None) -> Message:
+        return self._channels.call(request, positive_seconds(timeout, self._address.timeout_s))
+
+    def _submit(self, request: Message, decode: Callable[[Message], Any]) -> Future[Any]:
+        pending = self._channels.submit(request, self._address.timeout_s)
+        return Future(pending, decode, self._address.timeout_s)

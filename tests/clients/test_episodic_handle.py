@@ -1,0 +1,95 @@
+"""The handle on an episodic buffer in the same process, and the lists that belong together."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+
+from clients.episodic_handle import EpisodicClient
+from clients.handle import ReplayClient
+from replay_service.episodic.facts import StepFacts
+from replay_service.records import ServiceAddress
+from replay_service.service.step_dispatch import StepDispatch
+from replay_service.wire.inproc import InprocChannel
+from replay_service.wire.verbs import RECORD_VERBS, STEP_VERBS, Verb
+from tests.contracts.episodic_handle import EpisodicHandleContract, Recipe, prioritized, vector
+
+CALLS = {
+    Verb.LENGTH: "__len__",
+    Verb.WRITE_COUNT: "write_count",
+    Verb.STATS: "stats",
+    Verb.CLOSE: "close",
+    Verb.ADD_STEPS: "add",
+    Verb.SAMPLE_STEPS: "sample",
+    Verb.GET_STEPS: "__getitem__",
+    Verb.GET_ENTRY: "get",
+    Verb.SAMPLE_INDICES: "sample_indices",
+    Verb.PREVIOUS: "prev",
+    Verb.FOLLOWING: "next",
+    Verb.UNFINISHED: "unfinished_index",
+    Verb.COLUMN: "column",
+    Verb.SET_COLUMN: "set_array_at_key",
+    Verb.HAS_NULL: "hasnull",
+    Verb.EPISODIC_RETURN: "episodic_return",
+    Verb.UPDATE_WEIGHT: "update_weight",
+    Verb.GET_WEIGHT: "get_weight",
+    Verb.SET_BETA: "set_beta",
+    Verb.RESET: "reset",
+    Verb.END_EPISODES: "end_episodes",
+}
+
+
+def handle_on(buffer: Any) -> EpisodicClient:
+    dispatch = StepDispatch(buffer)
+    address = ServiceAddress("near", "tests", None, "auto")
+    return EpisodicClient(address, StepFacts(**dispatch.describe()["steps"]), InprocChannel(dispatch.serve))
+
+
+class TestInprocHandle(EpisodicHandleContract):
+    @contextmanager
+    def hosted(self, recipe: Recipe) -> Iterator[EpisodicClient]:
+        with handle_on(recipe()) as client:
+            yield client
+
+
+def test_verbs_dispatch_and_handle_are_the_same_list() -> None:
+    assert set(CALLS) == STEP_VERBS == StepDispatch(vector()).verbs
+    assert set(Verb) == RECORD_VERBS | STEP_VERBS
+    own = {name for name, value in vars(EpisodicClient).items() if callable(value) or isinstance(value, property)}
+    rest = {"submit_add", "submit_sample", "prefetch", "maxsize", "buffer_num", "stack_num", "address", "closed"}
+    public = {name for name in CALLS.values() if not name.startswith("_")}
+    assert {name for name in own if not name.startswith("_")} == rest | public
+
+
+def test_every_call_of_a_handle_that_waits_takes_a_timeout() -> None:
+    client = handle_on(prioritized())
+    for name in set(CALLS.values()) - {"__getitem__", "__len__", "write_count", "close"}:
+        assert inspect.signature(getattr(client, name)).parameters["timeout"].default is None, name
+
+
+def test_a_local_buffer_has_every_call_of_a_handle() -> None:
+    buffer = prioritized()
+    for name in (*CALLS.values(), "maxsize", "buffer_num", "stack_num", "returns_in_sample"):
+        assert hasattr(buffer, name), name
+
+
+def test_parameters_are_those_of_the_local_calls() -> None:
+    client, buffer = handle_on(prioritized()), prioritized()
+    for name in set(CALLS.values()) - {"__getitem__", "__len__", "write_count", "close", "stats"}:
+        remote = [name for name in inspect.signature(getattr(client, name)).parameters if name != "timeout"]
+        assert remote == list(inspect.signature(getattr(buffer, name)).parameters), name
+
+
+@pytest.mark.parametrize("call", ["extend", "sample", "__len__"])
+def test_the_wrong_kind_of_handle_is_told_so(call: str) -> None:
+    dispatch = StepDispatch(vector())
+    records = ReplayClient(ServiceAddress("near", "tests", 2, "auto"), InprocChannel(dispatch.serve))
+    if call == "__len__":
+        assert len(records) == 0
+        return
+    with pytest.raises(TypeError, match="its own handle"):
+        records.sample() if call == "sample" else records.query()
