@@ -1,10 +1,13 @@
 """What do draws by priority cost, and do they get dearer as the buffer fills?
 
     python -m benchmarks.samplers [--seconds 2] [--json FILE] [--peer PYTHON --script prioritized_local.py]
+                                  [--local-peer PYTHON --local-script transport_ops.py]
 
 A batch is drawn from 10,000 and from 1,000,000 records of five small columns: gathered, with weights, and its priorities set anew.
 Slices are drawn from as many steps (`benchmarks.slices`).
-With `--peer`, the script of other libraries is run by the interpreter that has them, three times in turn with ours.
+Whole operations of a plain buffer come last (`benchmarks.local_ops`).
+With `--peer`, the script of other libraries is run by the interpreter that has them, three times in turn with ours; with `--local-peer`
+that of the operations.
 """
 
 from __future__ import annotations
@@ -18,6 +21,7 @@ from typing import Any
 import torch
 from tensordict import TensorDict
 
+from benchmarks import local_ops
 from benchmarks.clock import in_turn, report
 from benchmarks.slices import flatness
 from replay_service import LazyTensorStorage, TensorDictPrioritizedReplayBuffer
@@ -36,6 +40,8 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--json")
     parser.add_argument("--peer", help="another interpreter, to run --script with")
     parser.add_argument("--script", default="prioritized_local.py")
+    parser.add_argument("--local-peer", help="another interpreter, to run --local-script with")
+    parser.add_argument("--local-script", default="transport_ops.py")
     options = parser.parse_args(arguments)
     buffers = {size: _filled(size) for size in SIZES}
     rows = [_measured(buffer, options.seconds) for buffer in buffers.values()]
@@ -49,6 +55,8 @@ def main(arguments: list[str] | None = None) -> None:
             _beside(buffers[SIZES[-1]], options),
             None,
         )
+    beside = ["--peer", options.local_peer, "--script", options.local_script] if options.local_peer else []
+    local_ops.main(["--seconds", str(options.seconds), *beside])
 
 
 def _filled(size: int) -> TensorDictPrioritizedReplayBuffer:
