@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from typing import Any
 
-import torch
 from torch import Tensor
 
 from clients.channels import Channels
@@ -20,6 +19,8 @@ from clients.requests import (
     object_request,
     query_request,
     records_request,
+    tensor_of,
+    update_request,
 )
 from replay_service.errors import LayoutError
 from replay_service.info import priorities_of
@@ -116,9 +117,9 @@ class ReplayClient:
         self, index: Any, priority: Any, *, generation: Tensor | None = None, timeout: float | None = None
     ) -> UpdateResult:
         """Sets the priorities of records `index` `[B]`; with `generation`, those overwritten since are skipped."""
-        entries = [*record_entries(index), (("priority",), torch.as_tensor(priority, device="cpu").detach())]
+        entries = [*record_entries(index), (("priority",), tensor_of(priority))]
         if generation is not None:
-            entries.append((("generation",), torch.as_tensor(generation, device="cpu")))
+            entries.append((("generation",), tensor_of(generation)))
         reply = self._call(compose(Verb.UPDATE_PRIORITY, entries), timeout)
         return UpdateResult(reply.tensor("updated"))
 
@@ -143,24 +144,21 @@ class ReplayClient:
         timeout: float | None = None,
     ) -> ConditionalUpdateResult:
         """Patches the records that (index, generation) still names; as `ReplayBuffer.update_if_present`."""
-        if (version_key is None) != (version is None):
-            raise ValueError("version_key and version must be given together")
-        rows = flatten_rows(patch)
-        statics: dict[str, Any] = {"spec": rows.spec}
-        if version_key is not None:
-            statics["version_key"] = [version_key] if isinstance(version_key, str) else list(version_key)
-        entries: list[tuple[Key, Tensor]] = [
-            *record_entries(index),
-            (("generation",), torch.as_tensor(generation, device="cpu").reshape(-1)),
-        ]
-        if version is not None:
-            entries.append((("version",), torch.as_tensor(version, device="cpu").reshape(-1)))
-        entries += [(("patch", *key), tensor) for key, tensor in zip(rows.keys, rows.tensors, strict=True)]
-        entries += source_entries(rows.spec, rows.keys, rows.tensors)
-        arguments = (int(require_newer),)
-        request = compose(Verb.UPDATE_IF_PRESENT, entries, static=static_text(statics), arguments=arguments)
-        reply = self._call(request, timeout)
-        return ConditionalUpdateResult(reply.tensor("updated"), reply.optional("version_rejected"))
+        request = update_request(index, generation, patch, version_key, version, require_newer)
+        return _updated(self._call(request, timeout))
+
+    def submit_update_if_present(
+        self,
+        *,
+        index: Any,
+        generation: Tensor,
+        patch: Any,
+        version_key: str | Key | None = None,
+        version: Tensor | int | None = None,
+        require_newer: bool = False,
+    ) -> Future[ConditionalUpdateResult]:
+        """As `update_if_present`, without waiting; several may be in flight (bounded), and they are applied in order."""
+        return self._submit(update_request(index, generation, patch, version_key, version, require_newer), _updated)
 
     # -- records by index -------------------------------------------------------------------------------------------
 
@@ -294,6 +292,10 @@ def _written(reply: Message) -> Any:
     """Where records were written: slots `[B]`, coordinates `[B, ndim]`, or a TensorDict of buffers and slots."""
     slots = reply.optional("index")
     return records_named(reply) if slots is None else slots
+
+
+def _updated(reply: Message) -> ConditionalUpdateResult:
+    return ConditionalUpdateResult(reply.tensor("updated"), reply.optional("version_rejected"))
 
 
 def connect(

@@ -13,6 +13,7 @@ from replay_service.errors import LayoutError
 from replay_service.sources import source_entries
 from replay_service.specs import Key, Spec
 from replay_service.structure import Rows, flatten_rows, row_of
+from replay_service.wire.indices import record_entries
 from replay_service.wire.message import TEXT, Message, compose, spec_static, static_text
 from replay_service.wire.verbs import Verb
 
@@ -24,6 +25,7 @@ __all__ = [
     "records_request",
     "sample_request",
     "tensor_of",
+    "update_request",
 ]
 
 
@@ -91,6 +93,34 @@ def sample_request(batch_size: int | None, return_info: bool) -> Message:
         if batch_size < 1:
             raise ValueError(f"batch_size ({batch_size}) must be a positive integer")
     return Message(Verb.SAMPLE, arguments=(batch_size or 0, int(return_info)))
+
+
+def update_request(
+    index: Any,
+    generation: Any,
+    patch: Any,
+    version_key: str | Key | None = None,
+    version: Any = None,
+    require_newer: bool = False,
+) -> Message:
+    """The request for a conditional update.
+
+    Raises:
+        ValueError: `version_key` without `version`, or the other way round.
+        LayoutError: `patch` is no batch of dense tensors.
+    """
+    if (version_key is None) != (version is None):
+        raise ValueError("version_key and version must be given together")
+    rows = flatten_rows(patch)
+    statics: dict[str, Any] = {"spec": rows.spec}
+    if version_key is not None:
+        statics["version_key"] = [version_key] if isinstance(version_key, str) else list(version_key)
+    entries: list[tuple[Key, Tensor]] = [*record_entries(index), (("generation",), tensor_of(generation).reshape(-1))]
+    if version is not None:
+        entries.append((("version",), tensor_of(version).reshape(-1)))
+    entries += [(("patch", *key), tensor) for key, tensor in zip(rows.keys, rows.tensors, strict=True)]
+    entries += source_entries(rows.spec, rows.keys, rows.tensors)
+    return compose(Verb.UPDATE_IF_PRESENT, entries, static=static_text(statics), arguments=(int(require_newer),))
 
 
 def query_request(predicate: Any, trajectory_key: Any) -> Message:

@@ -53,6 +53,7 @@ def test_verbs_dispatch_and_handle_are_the_same_list() -> None:
     rest = {
         "submit_extend",
         "submit_sample",
+        "submit_update_if_present",
         "prefetch",
         "update_tensordict_priority",
         "batch_size",
@@ -72,5 +73,5 @@ def test_every_call_of_a_handle_that_waits_takes_a_timeout() -> None:
 
 def test_a_local_buffer_has_every_call_of_a_handle() -> None:
     buffer = tensordicts()
-    for name in (*CALLS.values(), "submit_extend", "submit_sample", "update_tensordict_priority", "batch_size"):
+    for name in (*CALLS.values(), "submit_extend", "submit_sample", "submit_update_if_present", "update_tensordict_priority", "batch_size"):
         assert hasattr(buffer, name), name

@@ -87,11 +87,12 @@ def get(index: Any) -> Call:
     return lambda b: b[index]
 
 
-def late(stale: bool = False, **settings: Any) -> Call:
+def late(stale: bool = False, submitted: bool = False, **settings: Any) -> Call:
     index = torch.tensor([0, 3, 3])
     patch = {"next": {"reward": torch.tensor([[50.0], [60.0], [70.0]])}}
     generation = torch.tensor([1, 0, 0] if stale else [0, 0, 0])
-    return lambda b: b.update_if_present(index=index, generation=generation, patch=patch, **settings)
+    update = {"index": index, "generation": generation, "patch": patch, **settings}
+    return lambda b: b.submit_update_if_present(**update).result() if submitted else b.update_if_present(**update)
 
 
 def ignored(_: Any) -> None:
