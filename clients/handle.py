@@ -22,6 +22,7 @@ from clients.requests import (
     tensor_of,
     update_request,
 )
+from clients.saving import Saving
 from replay_service.errors import LayoutError
 from replay_service.info import priorities_of
 from replay_service.records import ConditionalUpdateResult, ServiceAddress, UpdateResult
@@ -39,7 +40,7 @@ DEFAULT_TIMEOUT_S = 30.0
 OWNERS_ONLY = ("shutdown", "start", "client", "clients", "empty", "set_sampler", "set_storage", "set_writer")
 
 
-class ReplayClient:
+class ReplayClient(Saving):
     """A handle on a hosted buffer, with the calls of a local one.
 
     It can be pickled, handed through Ray, and used by several threads; every process has a conversation of its own. Each call takes

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 
 from clients.handle import ReplayClient
-from replay_service.records import ConditionalUpdateResult, ServiceAddress, UpdateResult
+from replay_service.records import ConditionalUpdateResult, SaveReceipt, ServiceAddress, UpdateResult
 
 __all__ = ["OwnerCalls"]
 
@@ -159,13 +159,13 @@ class OwnerCalls(ABC):
         """Adds a hook to the storage's way out of checkpoints."""
         self._administer("register_load_hook", hook)
 
-    def dumps(self, path: str | os.PathLike[str]) -> None:
-        """Writes a checkpoint on the service's node."""
-        self._administer("dumps", str(path))
+    def dumps(self, path: str | os.PathLike[str], *, timeout: float | None = None) -> SaveReceipt:
+        """As `ReplayClient.dumps`: the service writes on its own node, and other calls go on."""
+        return self._running().dumps(path, timeout=timeout)
 
-    def loads(self, path: str | os.PathLike[str]) -> None:
-        """Reads a checkpoint on the service's node."""
-        self._administer("loads", str(path))
+    def loads(self, path: str | os.PathLike[str], *, timeout: float | None = None) -> None:
+        """As `ReplayClient.loads`."""
+        self._running().loads(path, timeout=timeout)
 
     dump = dumps
     save = dumps

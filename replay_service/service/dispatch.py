@@ -19,6 +19,7 @@ from replay_service.buffer.replay_buffer import ReplayBuffer
 from replay_service.errors import LayoutError
 from replay_service.service import replies
 from replay_service.service.meters import Meters
+from replay_service.service.saving import Saving
 from replay_service.service.telling import Told, left_to_clients
 from replay_service.specs import narrowed
 from replay_service.structure import Rows, build
@@ -70,6 +71,7 @@ class Dispatch:
         self._service_stats = service_stats or dict
         self._layouts = known_layouts(most_layouts)
         self._arena = Arena()
+        saving = Saving(buffer)
         self._handlers: dict[Verb, Callable[[Message], Message | replies.Gather]] = {
             Verb.EXTEND: self._extend,
             Verb.ADD: self._add,
@@ -85,6 +87,8 @@ class Dispatch:
             Verb.WRITE_COUNT: self._write_count,
             Verb.STATS: self._stats,
             Verb.CLOSE: self._close,
+            Verb.DUMPS: saving.dumps,
+            Verb.LOADS: saving.loads,
         }
 
     @property

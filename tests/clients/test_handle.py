@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from clients import ReplayClient
+from clients.saving import Saving
 from replay_service import ReplayBuffer
 from replay_service.records import ServiceAddress
 from replay_service.service.dispatch import Dispatch
@@ -30,6 +31,8 @@ CALLS = {
     Verb.WRITE_COUNT: "write_count",
     Verb.STATS: "stats",
     Verb.CLOSE: "close",
+    Verb.DUMPS: "dumps",
+    Verb.LOADS: "loads",
 }
 
 
@@ -48,7 +51,8 @@ class TestInprocHandle(HandleContract):
 
 def test_verbs_dispatch_and_handle_are_the_same_list() -> None:
     assert set(CALLS) == RECORD_VERBS == set(Dispatch(tensordicts()).verbs)
-    own = {name for name, value in vars(ReplayClient).items() if callable(value) or isinstance(value, property)}
+    members = {**vars(Saving), **vars(ReplayClient)}
+    own = {name for name, value in members.items() if callable(value) or isinstance(value, property)}
     assert set(CALLS.values()) <= own
     rest = {
         "submit_extend",
@@ -73,5 +77,12 @@ def test_every_call_of_a_handle_that_waits_takes_a_timeout() -> None:
 
 def test_a_local_buffer_has_every_call_of_a_handle() -> None:
     buffer = tensordicts()
-    for name in (*CALLS.values(), "submit_extend", "submit_sample", "submit_update_if_present", "update_tensordict_priority", "batch_size"):
+    for name in (
+        *CALLS.values(),
+        "submit_extend",
+        "submit_sample",
+        "submit_update_if_present",
+        "update_tensordict_priority",
+        "batch_size",
+    ):
         assert hasattr(buffer, name), name

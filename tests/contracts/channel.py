@@ -8,12 +8,14 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 from functools import partial
+from pathlib import Path
 
 import pytest
 import torch
 
 from clients.decoding import decode_records, decode_sample
 from clients.requests import extend_request, query_request, records_request, sample_request
+from clients.saving import checkpoint_request
 from replay_service import LazyTensorStorage, ListStorage, ReplayBuffer, TensorDictReplayBuffer
 from replay_service.buffer.writers.round_robin import TensorDictRoundRobinWriter
 from replay_service.errors import ClosedError, EmptyBufferError, LayoutError, TransportUnavailableError
@@ -59,7 +61,7 @@ class ChannelContract(ABC):
         assert channel.kind in ("inproc", "ray", "distributed")
         assert channel.carries_objects == (channel.kind != "distributed")
 
-    def test_every_verb(self, channel: Channel) -> None:
+    def test_every_verb(self, channel: Channel, tmp_path: Path) -> None:
         def call(message: Message) -> Message:
             used.add(message.verb)
             reply = channel.call(message, TIMEOUT_S)
@@ -102,6 +104,10 @@ class ChannelContract(ABC):
         verbs = json.loads(text_of(call(Message(Verb.STATS))))["service"]["verbs"]
         assert verbs["extend"]["calls"] == 1
         assert verbs["extend"]["rows"] == 20
+        for verb in (Verb.DUMPS, Verb.LOADS):
+            told = json.loads(text_of(call(checkpoint_request(verb, {"path": str(tmp_path / "saved")}))))
+            while "receipt" not in told:
+                told = json.loads(text_of(call(checkpoint_request(verb, {"ticket": told["ticket"]}))))
         call(Message(Verb.CLOSE))
         assert used == RECORD_VERBS
 

@@ -31,7 +31,7 @@ from replay_service import (
     TensorDictRoundRobinWriter,
     TransportUnavailableError,
 )
-from replay_service.wire.verbs import Verb
+from replay_service.wire.verbs import RECORD_VERBS
 from tests.conftest import RaySession
 from tests.rows import assert_rows_are_whole, stamped_rows
 
@@ -112,7 +112,7 @@ def ready(process: subprocess.Popen[str]) -> None:
     assert line.strip() == "ready", process.communicate()[1]
 
 
-def test_every_verb_goes_over_the_channel(owner: Any) -> None:
+def test_every_verb_goes_over_the_channel(owner: Any, tmp_path: Path) -> None:
     client = owner.client()
     client.extend(stamped_rows(20))
     batch = client.sample(5)
@@ -123,11 +123,13 @@ def test_every_verb_goes_over_the_channel(owner: Any) -> None:
     )
     client[0] = client[1]
     client.write_all(client.read_all_in_order())
+    client.dumps(tmp_path / "saved")
+    client.loads(tmp_path / "saved")
     assert (len(client), client.write_count) == (21, 21)
     meters = client.stats()["service"]["verbs"]
     routes = {verb: meter["route"] for verb, meter in client.stats()["service"]["verbs"].items()}
     assert set(routes.values()) == {"distributed"}
-    assert set(routes) == {verb.name.lower() for verb in Verb} - {"query", "close"}
+    assert set(routes) == {verb.name.lower() for verb in RECORD_VERBS} - {"query", "close"}
     assert all(meter["why"] for meter in meters.values())
 
 
