@@ -93,6 +93,7 @@ class MemberStates(RecordAccess, Querying, Prefetching):
         """As `ReplayBuffer.share`, for every buffer; which of them are drawn from stays each process's own matter."""
         for member in self.members:
             member.share(shared)
+        self._shared = self._shared or bool(shared)  # so that counts are brought up to date
         return self
 
     # -- state ------------------------------------------------------------------------------------------------------

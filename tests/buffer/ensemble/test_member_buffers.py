@@ -20,8 +20,10 @@ from replay_service import (
     Sequence,
     SliceSampler,
     TensorDictReplayBuffer,
+    traj,
 )
-from tests.buffer.ensembles import BASE, ensemble, member
+from tests.buffer.ensembles import BASE, ensemble, member, routed_rows
+from tests.buffer.goal_rows import goal_rows, her
 from tests.rows import assert_rows_are_whole, stamped_rows
 
 
@@ -233,3 +235,32 @@ def test_batches_may_be_drawn_ahead() -> None:
     assert result.updated_count == 18
     assert rb.sample()["next", "reward"].unique().tolist() == [-1.0], "what was drawn ahead is read again"
     rb.close()
+
+
+def test_goals_in_hindsight_are_relabelled_by_their_buffer() -> None:
+    rows = goal_rows([5, 7, 8])
+    rb = ReplayBufferEnsemble(
+        her(rows=rows, her_ratio=1.0), her(rows=rows, her_ratio=0.0, seed=1), sample_from_all=True, batch_size=32
+    )
+    goals = rb.sample()["desired_goal"]
+    assert (goals[0] >= 0).all()
+    assert (goals[1] == -1).all()
+
+
+def test_it_stays_on_the_cpu_whatever_torch_takes_for_its_default() -> None:
+    with torch.device("meta"):
+        rb = ReplayBufferEnsemble(
+            member(0, 0, sampler=PrioritizedSampler(10, 1.0, 1.0)), member(1, 0), routing_key="who", batch_size=8
+        )
+    rows = routed_rows([0, 1] * 4)
+    with torch.device("meta"):
+        written = rb.extend(rows)
+        sample = rb.sample()
+        assert {value.device.type for value in (*sample.values(True, True), *written.values())} == {"cpu"}
+        assert rb.update_priority(sample["index"], 2.0, generation=sample["index_generation"]).updated.shape == (2, 4)
+        patch = {"action": sample["action"]}
+        rb.update_if_present(index=sample["index"], generation=sample["index_generation"], patch=patch)
+        assert rb[{"buffer_ids": [0], "index": [1]}]["action"].tolist() == [2]
+        rb.end_streams()
+        assert rb.query(traj.length > 0)
+        rb.load_state_dict(rb.state_dict())

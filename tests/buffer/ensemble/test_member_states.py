@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import multiprocessing
 import pickle
 from typing import Any
 
@@ -140,3 +141,22 @@ def test_a_copy_is_another_ensemble() -> None:
     assert copy.sample()["action"].tolist() == rb.sample()["action"].tolist()
     copy[0].extend(stamped_rows(1))
     assert (len(copy), len(rb)) == (11, 10)
+
+
+def _write_elsewhere(rb: ReplayBufferEnsemble) -> None:
+    torch.set_num_threads(1)
+    rb.extend(routed_rows([1, 0, 1], stamp=50))
+
+
+@pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
+def test_other_processes_see_and_write_the_same_records() -> None:
+    rb = ReplayBufferEnsemble(member(0, 0), member(1, 0), routing_key="who", batch_size=8)
+    rb.extend(routed_rows([0, 1]))
+    assert rb.share() is rb
+    process = multiprocessing.get_context("fork").Process(target=_write_elsewhere, args=(rb,))
+    process.start()
+    process.join(60.0)
+    assert process.exitcode == 0
+    assert (len(rb), rb.write_count) == (5, 5)
+    assert stamps_by_member(rb) == [[0, 51], [1, 50, 52]]
+    assert rb.sample().batch_size == (2, 4)
