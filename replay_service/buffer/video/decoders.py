@@ -24,9 +24,6 @@ __all__ = [
 ]
 
 DEFAULT_CACHE_SIZE = 32
-LEAST_RUN = 2
-"""Frames from which on a run is read as a range; single ones are asked for together, which spares the decoder seeks."""
-
 TIMES_AT_ONCE = 64
 """Frames decoded together to learn their times: bounds the memory that takes."""
 
@@ -60,23 +57,19 @@ class OpenVideo:
         begin, end = described.begin_stream_seconds or 0.0, described.end_stream_seconds or 0.0
         self.duration_s: float = float(end - begin)
 
-    def read(self, frames: list[int], runs: list[tuple[int, int]]) -> Tensor:
-        """Frames, ascending and each once, as uint8 `[n, C, H, W]`; `runs` says which of them are neighbours.
+    def read(self, frames: list[int], runs: list[tuple[int, int]]) -> list[Tensor]:
+        """Frames, ascending and each once, as uint8 `[m, C, H, W]` one part after the other; `runs` says which of them are neighbours.
 
         Raises:
             ValueError: the file breaks off or is damaged.
         """
-        longer = [run for run in runs if run[1] - run[0] >= LEAST_RUN]
         try:
             with self._lock:
-                if not longer:
-                    return self._data(self._decoder.get_frames_at(frames))
-                if len(runs) == 1:
-                    return self._data(self._decoder.get_frames_in_range(*runs[0]))
-                parts = [self._data(self._decoder.get_frames_in_range(*run)) for run in runs]
+                if len(runs) == len(frames):  # single ones, asked for together
+                    return [self._decoder.get_frames_at(frames).data]
+                return [self._decoder.get_frames_in_range(*run).data for run in runs]
         except (RuntimeError, IndexError) as error:
             raise ValueError(f"source ({self.path!r}) must be a whole video; {_first_line(error)}") from error
-        return torch.cat(parts)
 
     def times(self) -> Tensor:
         """When each frame is shown, in seconds from the beginning of the stream, float64 `[num_frames]`, ascending.
@@ -87,11 +80,6 @@ class OpenVideo:
             if self._times is None:
                 self._times = _shown_at(self._decoder, self.num_frames)
             return self._times
-
-    @staticmethod
-    def _data(batch: Any) -> Tensor:
-        frames: Tensor = batch.data
-        return frames
 
 
 class DecoderCache:

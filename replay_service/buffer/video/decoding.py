@@ -16,6 +16,7 @@ from replay_service.buffer.video.source import source_of
 __all__ = ["decoded"]
 
 Ints = NDArray[np.int64]
+Frame = NDArray[np.uint8]
 MOST_SHOWN = 8
 
 
@@ -34,37 +35,37 @@ def decoded(files: Ints, frames: Ints) -> Tensor:
     """
     out: Tensor | None = None
     sized: tuple[str, tuple[int, ...]] | None = None
-    groups = readings(files)
-    for number, rows in groups:
+    for number, rows in readings(files):
         path, found = _read(number, frames[rows], rows)
-        if len(groups) == 1 and found.is_contiguous():
-            return found
+        size = found[0].shape
         if out is None or sized is None:
-            out, sized = found.new_empty((files.size, *found.shape[1:])), (path, tuple(found.shape[1:]))
-        elif sized[1] != tuple(found.shape[1:]):
+            out, sized = torch.empty((files.size, *size), dtype=torch.uint8, device="cpu"), (path, size)
+        elif sized[1] != size:
             raise ValueError(
-                f"source ({path!r}) must have frames of {list(sized[1])} like {sized[0]!r} to be stacked with it; got "
-                f"{list(found.shape[1:])} in rows {_shown(rows)}"
+                f"source ({path!r}) must have frames of {list(sized[1])} like {sized[0]!r} to be stacked with it; got {list(size)} "
+                f"in rows {_shown(rows)}"
             )
-        out[torch.from_numpy(rows)] = found
+        # NumPy turns the decoder's [H, W, C] memory into [C, H, W] in half the time that torch takes.
+        target = out.numpy()
+        for row, frame in zip(rows.tolist(), found, strict=True):
+            target[row] = frame
     return torch.zeros(0, 3, 0, 0, dtype=torch.uint8, device="cpu") if out is None else out
 
 
-def _read(number: int, frames: Ints, rows: Ints) -> tuple[str, Tensor]:
-    """The frames of one file, in the order asked for; `rows` are named where that fails."""
+def _read(number: int, frames: Ints, rows: Ints) -> tuple[str, list[Frame]]:
+    """The path of one file, and its frames `[C, H, W]` in the order asked for; `rows` are named where that fails."""
     try:
         source = source_of(number)
         video = open_video(source.path, source.stream)
         _require_in_range(video, frames, rows)
         reading = Reading(frames)
-        found = video.read(reading.frames.tolist(), reading.runs())
+        parts = video.read(reading.frames.tolist(), reading.runs())
     except (OSError, ValueError, LookupError) as error:
         if isinstance(error, IndexError):
             raise
         raise type(error)(f"{error}, in rows {_shown(rows)}") from error
-    if reading.is_as_asked:
-        return source.path, found
-    return source.path, found[torch.from_numpy(reading.place)]
+    found = [frame for part in parts for frame in part.numpy()]
+    return source.path, [found[place] for place in reading.place.tolist()]
 
 
 def _require_in_range(video: OpenVideo, frames: Ints, rows: Ints) -> None:

@@ -29,11 +29,6 @@ class Reading:
         else:
             self.frames, self.place = np.unique(frames, return_inverse=True)
 
-    @property
-    def is_as_asked(self) -> bool:
-        """Whether `frames` is what was asked for, in that order."""
-        return self.frames.size == self.place.size and bool(np.all(np.diff(self.place) == 1))
-
     def runs(self) -> list[tuple[int, int]]:
         """The runs of neighbouring frames, as (first, behind the last)."""
         ends = np.flatnonzero(np.diff(self.frames) != 1)
