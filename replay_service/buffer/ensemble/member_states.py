@@ -114,6 +114,9 @@ class MemberStates(RecordAccess, Querying, Prefetching):
         """
         storage, sampler, writer = (state_dict[part] for part in ("storage", "sampler", "writer"))
         generators = state_dict.get("generators", {})
+        saved = sum(name.isdigit() for name in writer)
+        if saved > len(self.members):
+            raise ValueError(f"state ({saved} buffers) must be that of {len(self.members)} buffers")
         is_call = callable(storage)  # records on their way out of a checkpoint, of all buffers at once
         states = {
             name: {

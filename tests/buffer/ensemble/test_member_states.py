@@ -128,6 +128,9 @@ def test_a_state_that_does_not_fit_changes_nothing() -> None:
     assert stamps_by_member(rb) == [[0], [1]]
     with pytest.raises(KeyError):
         rb.load_state_dict({"storage": {}, "sampler": {}, "writer": {}})
+    with pytest.raises(ValueError, match=r"state \(3 buffers\) must be that of 2 buffers"):
+        rb.load_state_dict(ensemble(1, 1, 1).state_dict())
+    assert stamps_by_member(rb) == [[0], [1]]
 
 
 def _filled_state(buffer: TensorDictReplayBuffer, rows: int) -> Any:
