@@ -62,7 +62,7 @@ class DecodeVideoTransform(Transform):
         return self.decode == "client"
 
     def forward(self, data: Any) -> Any:
-        """The batch with frames in `out_keys`.
+        """The batch with frames in `out_keys`; an error names the entry, the file and the rows concerned.
 
         Raises:
             KeyError: an entry is missing.
@@ -74,7 +74,11 @@ class DecodeVideoTransform(Transform):
             reference = entry(data, in_key)
             if not hasattr(type(reference), "decode"):
                 raise TypeError(f"{key_name(in_key)} must be a VideoClipRef; got {type(reference).__name__}")
-            made.set(out_key, reference.decode(device=self.device, dtype=self.dtype))
+            try:
+                frames = reference.decode(device=self.device, dtype=self.dtype)
+            except (OSError, ValueError, LookupError) as error:
+                raise type(error)(f"{key_name(in_key)}: {error}") from error
+            made.set(out_key, frames)
         return made
 
     def __repr__(self) -> str:

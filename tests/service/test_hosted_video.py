@@ -121,7 +121,7 @@ def test_a_table_is_told_once() -> None:
     everything = words_leaf(SOURCES.since(0))
     for stranger in (Told(), Told(SourceTable().token, known), Told(SOURCES.token, 1 << 40), Told(SOURCES.token, -1)):
         assert torch.equal(stranger.news(spec)[0][0][1], everything)
-    assert Told(SOURCES.token, 5, left=2).news("t") == ([], (2, SOURCES.token, 5))
+    assert Told(SOURCES.token, known, left=2).news("t") == ([], (2, SOURCES.token, known))
 
 
 def test_sixteen_bytes_a_frame_travel() -> None:
@@ -242,7 +242,7 @@ def test_errors_of_the_service_name_file_and_rows(episodes: tuple[TensorDict, Te
     broken = data[3:5].clone()
     broken["frame"] = VideoClipRef(tmp_path / "gone.mp4", [0, 1])
     client.extend(broken)
-    with pytest.raises(OSError, match=r"gone\.mp4.*rows \[3, 4\]"):
+    with pytest.raises(OSError, match=r"frame: .*gone\.mp4.*rows \[3, 4\]"):
         client[:]
     assert client[:3]["pixels"].shape[0] == 3
 
