@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from deploy.errors import ConfigError
-from deploy.kinds import read_kind
+from deploy.kinds import EPISODIC, Kind, read_kind
 from deploy.settings import (
     DEFAULT_NAMESPACE,
     DEFAULT_TIMEOUT_S,
@@ -31,7 +31,7 @@ else:
 
 __all__ = ["load_config", "preset_names", "read_config"]
 
-SECTIONS = ("service", "storage", "sampler", "writer", "transport", "resources", "ray")
+SECTIONS = ("service", "storage", "episodic", "sampler", "writer", "transport", "resources", "ray")
 # What only makes sense for a Ray that is started here.
 START_KEYS = ("num_cpus", "num_gpus", "resources", "object_store_memory", "port", "node_ip_address", "temp_dir")
 
@@ -66,26 +66,43 @@ def read_config(values: Mapping[str, Any]) -> Config:
     """
     top = Table(values, "", SECTIONS)
     for section in ("service", "storage"):
-        if section not in top:
+        if section not in top and not (section == "storage" and EPISODIC in top):
             raise ConfigError(f"[{section}] (missing) must be given")
-    storage = read_kind(top.value("storage"), "storage")
-    capacity = storage.parameters.get("max_size")
-    parts = {
-        role: None if role not in top else read_kind(top.value(role), role, capacity) for role in ("sampler", "writer")
-    }
+    service = _service(top.value("service"))
+    parts = _episodic(top, service) if EPISODIC in top else _parts(top)
     config = Config(
-        service=_service(top.value("service")),
-        storage=storage,
-        sampler=parts["sampler"],
-        writer=parts["writer"],
+        service=service,
+        **parts,
         transport=_transport(top.value("transport") if "transport" in top else {}),
         resources=_resources(top.value("resources") if "resources" in top else {}),
         ray=_ray(top.value("ray") if "ray" in top else {}),
     )
-    for part in (config.storage, config.sampler, config.writer):
+    for part in parts.values():
         if part is not None:
             part.try_out()
     return config
+
+
+def _parts(top: Table) -> dict[str, Kind | None]:
+    """What a buffer of records is made of."""
+    storage = read_kind(top.value("storage"), "storage")
+    capacity = storage.parameters.get("max_size")
+    others = ("sampler", "writer")
+    found = {role: None if role not in top else read_kind(top.value(role), role, capacity) for role in others}
+    return {"storage": storage, **found}
+
+
+def _episodic(top: Table, service: ServiceConfig) -> dict[str, Kind | None]:
+    """An episodic buffer, which is whole in itself."""
+    for section in ("storage", "sampler", "writer"):
+        if section in top:
+            raise ConfigError(f"[{section}] must be left out with [{EPISODIC}], which is a whole buffer")
+    for name, value in (("batch_size", service.batch_size), ("priority_key", service.priority_key)):
+        if value is not None:
+            raise ConfigError(
+                f"service.{name} ({value!r}) must be left out with [{EPISODIC}]; clients say it when they sample"
+            )
+    return {EPISODIC: read_kind(top.value(EPISODIC), EPISODIC)}
 
 
 def preset_names() -> list[str]:

@@ -1,9 +1,10 @@
-"""Storages, samplers and writers by name: whatever `replay_service` publishes, a configuration file can ask for."""
+"""Storages, samplers, writers and episodic buffers by name: whatever is published, a configuration file can ask for."""
 
 from __future__ import annotations
 
 import collections.abc
 import functools
+import importlib
 import inspect
 import types
 import typing
@@ -16,24 +17,33 @@ import torch
 from tensordict import NestedKey
 
 import replay_service
+import replay_service.episodic
 from deploy.errors import ConfigError
 from deploy.tables import Table, near_match
 
-__all__ = ["Kind", "available_kinds", "read_kind"]
+__all__ = ["EPISODIC", "Kind", "available_kinds", "read_kind"]
 
-# Role -> the public class that every kind of this role descends from.
-BASES = {"storage": "Storage", "sampler": "Sampler", "writer": "Writer"}
+EPISODIC = "episodic"
 
-SIZES = ("max_size", "max_capacity")
+# Role -> where its kinds are published, and the public class that all of them descend from.
+BASES: dict[str, tuple[types.ModuleType, str]] = {
+    "storage": (replay_service, "Storage"),
+    "sampler": (replay_service, "Sampler"),
+    "writer": (replay_service, "Writer"),
+    EPISODIC: (replay_service.episodic, "ReplayBuffer"),
+}
+
+SIZES = ("max_size", "max_capacity", "size", "total_size")
+TRIED_SIZE = 4096
 SEQUENCES = (collections.abc.Sequence, collections.abc.Iterable)
 
 
 @dataclass(frozen=True)
 class Kind:
-    """A storage, sampler or writer to be built where the buffer lives.
+    """A part of a buffer, or an episodic buffer, to be built where it lives.
 
     Attributes:
-        role: `"storage"`, `"sampler"` or `"writer"`.
+        role: `"storage"`, `"sampler"`, `"writer"` or `"episodic"`.
         name: public name of the class.
         parameters: keyword arguments of its constructor.
     """
@@ -44,7 +54,7 @@ class Kind:
 
     def factory(self) -> Callable[[], Any]:
         """A picklable callable that builds the part; it travels to the service and runs there."""
-        return functools.partial(getattr(replay_service, self.name), **self.parameters)
+        return functools.partial(getattr(BASES[self.role][0], self.name), **self.parameters)
 
     def try_out(self) -> None:
         """Build the part here and drop it, so that a value its constructor refuses is found before anything is started.
@@ -56,10 +66,13 @@ class Kind:
         if "max_capacity" in parameters:
             # A priority tree is allocated at once; its size says nothing about the other parameters.
             parameters["max_capacity"] = min(parameters["max_capacity"], 16)
+        for size in ("size", "total_size"):
+            if size in parameters:
+                parameters[size] = min(parameters[size], TRIED_SIZE)
         # A folder is one of the machine that the service runs on, and in use while it does.
         parameters.pop("scratch_dir", None)
         try:
-            getattr(replay_service, self.name)(**parameters)
+            getattr(BASES[self.role][0], self.name)(**parameters)
         except Exception as error:
             # Whatever a constructor raises on the file's values is the file's mistake.
             text = str(error).splitlines()[0] if str(error) else type(error).__name__
@@ -72,11 +85,12 @@ class Kind:
 
 def available_kinds(role: str) -> dict[str, type]:
     """Public classes of a role that can be built from a file, by name."""
-    base = getattr(replay_service, BASES[role])
+    home, suffix = BASES[role]
+    base = getattr(home, suffix)
     # Looked at by name first: touching every public name would import Ray.
-    names = sorted(name for name in replay_service.__all__ if name.endswith(BASES[role]))
-    kinds = {name: getattr(replay_service, name) for name in names}
-    return {name: kind for name, kind in kinds.items() if _is_buildable(kind, base)}
+    names = sorted(name for name in home.__all__ if name.endswith(suffix))
+    kinds = {name: getattr(home, name) for name in names}
+    return {name: kind for name, kind in kinds.items() if _is_buildable(kind, base, role)}
 
 
 def read_kind(values: Any, role: str, capacity: int | None = None) -> Kind:
@@ -84,7 +98,7 @@ def read_kind(values: Any, role: str, capacity: int | None = None) -> Kind:
 
     Args:
         values: the parsed table, with the key `kind`.
-        role: `"storage"`, `"sampler"` or `"writer"`; also the table's name.
+        role: as `Kind` has it; also the table's name.
         capacity: what a parameter `max_capacity` gets if the table leaves it out.
 
     Raises:
@@ -125,8 +139,10 @@ def _name_in_file(role: str, parameter: str) -> str:
     return "capacity" if (role, parameter) == ("storage", "max_size") else parameter
 
 
-def _is_buildable(kind: Any, base: type) -> bool:
-    if not inspect.isclass(kind) or not issubclass(kind, base) or kind is base or inspect.isabstract(kind):
+def _is_buildable(kind: Any, base: type, role: str) -> bool:
+    if not inspect.isclass(kind) or not issubclass(kind, base) or inspect.isabstract(kind):
+        return False
+    if kind is base and role != EPISODIC:
         return False
     return all(parameter.kind is not parameter.VAR_POSITIONAL for parameter in _signature(kind).values())
 
@@ -138,8 +154,16 @@ def _signature(kind: type) -> dict[str, inspect.Parameter]:
     except NameError:
         # A name imported for type checkers only: such a constructor checks its values itself.
         hints = {}
-    parameters = inspect.signature(kind).parameters.values()
+    # Where `__new__` decides what is made, `__init__` still says of what.
+    init: Any = kind.__init__  # type: ignore[misc]
+    source = functools.partial(init, None) if "__new__" in _written_names(kind) else kind
+    parameters = inspect.signature(source).parameters.values()
     return {p.name: p.replace(annotation=hints.get(p.name, Any)) for p in parameters if p.kind is not p.VAR_KEYWORD}
+
+
+def _written_names(kind: type) -> set[str]:
+    """Names that the class or one of its bases defines, those of every object apart."""
+    return {name for base in kind.__mro__ if base is not object for name in vars(base)}
 
 
 def _converted(table: Table, key: str, parameter: inspect.Parameter) -> Any:
@@ -173,6 +197,8 @@ def _as_type(value: Any, wanted: Any) -> tuple[bool, Any]:
         return isinstance(value, wanted), value
     if wanted in (torch.device, Path):
         return isinstance(value, str), value
+    if typing.get_origin(wanted) is collections.abc.Callable:
+        return _function(value)
     if wanted is NestedKey:
         parts = value if isinstance(value, list) and value else [value]
         return all(isinstance(part, str) for part in parts), _nested(value)
@@ -185,6 +211,18 @@ def _as_type(value: Any, wanted: Any) -> tuple[bool, Any]:
     if (inspect.isclass(origin) and issubclass(origin, tuple | list)) or origin in SEQUENCES:
         return isinstance(value, list), _nested(value)
     return False, value
+
+
+def _function(value: Any) -> tuple[bool, Any]:
+    """The function that `"module:name"` names; it is imported here, and by name where it is used."""
+    module, colon, name = value.partition(":") if isinstance(value, str) else ("", "", "")
+    if not (module and colon and name):
+        return False, value
+    try:
+        found = getattr(importlib.import_module(module), name)
+    except (ImportError, AttributeError):
+        return False, value
+    return callable(found), found
 
 
 def _nested(value: Any) -> Any:
@@ -206,6 +244,8 @@ def _type_name(wanted: Any) -> str:
     if wanted in (torch.device, Path):
         return "str"
     origin = typing.get_origin(wanted) or wanted
+    if origin is collections.abc.Callable:
+        return "the name of a function, 'module:name', that can be imported"
     if origin is typing.Literal:
         return " or ".join(map(repr, typing.get_args(wanted)))
     if (inspect.isclass(origin) and issubclass(origin, tuple | list)) or origin in SEQUENCES:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -160,14 +161,21 @@ def _without_dead_ray(file: StateFile) -> State:
     return state
 
 
-def _create(config: Config) -> None:
+def _maker(config: Config) -> Callable[..., Any]:
+    """What makes the buffer, once it is told of the service."""
+    if config.episodic is not None:
+        return config.episodic.factory()
     from replay_service import TensorDictReplayBuffer
 
-    service = config.service
-    parts = {"sampler": config.sampler, "writer": config.writer}
+    parts = {"storage": config.storage, "sampler": config.sampler, "writer": config.writer}
     keywords: dict[str, Any] = {role: part.factory() for role, part in parts.items() if part is not None}
-    if service.priority_key is not None:
-        keywords["priority_key"] = service.priority_key
+    if config.service.priority_key is not None:
+        keywords["priority_key"] = config.service.priority_key
+    return functools.partial(TensorDictReplayBuffer, batch_size=config.service.batch_size, **keywords)
+
+
+def _create(config: Config) -> None:
+    service = config.service
     options = {
         "name": service.name,
         "namespace": service.namespace,
@@ -176,14 +184,11 @@ def _create(config: Config) -> None:
         "remote_config": actor_options(config.resources),
     }
     try:
-        owner: Any = TensorDictReplayBuffer(
-            storage=config.storage.factory(),
-            batch_size=service.batch_size,
+        owner: Any = _maker(config)(
             service_backend="ray",
             service_backend_options=options,
             transport=config.transport.kind,
             transport_options=config.transport.options(),
-            **keywords,
         )
     except ServiceUnavailableError as error:
         lacking = shortage(config.resources)

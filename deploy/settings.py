@@ -100,10 +100,11 @@ class RayConfig:
 
 @dataclass(frozen=True)
 class Config:
-    """One service to bring up."""
+    """One service to bring up: a buffer of records, made of a storage and other parts, or an episodic one."""
 
     service: ServiceConfig
-    storage: Kind
+    storage: Kind | None = None
+    episodic: Kind | None = None
     sampler: Kind | None = None
     writer: Kind | None = None
     transport: TransportConfig = TransportConfig()

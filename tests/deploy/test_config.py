@@ -103,6 +103,10 @@ def test_records_cannot_be_changed() -> None:
 def test_every_preset_is_valid(name: str) -> None:
     config = load_config(name)
     assert config.service.name == "replay"
+    if config.episodic is not None:
+        assert config.episodic.factory()().maxsize >= config.episodic.parameters["total_size"]
+        return
+    assert config.storage is not None
     assert config.storage.factory()().max_size == config.storage.parameters["max_size"]
 
 

@@ -52,6 +52,13 @@ def kill(name, address):
         ray.kill(ray.get_actor(name, namespace="replay-service"))
     return [0, "", ""]
 
+def add_step(name, address):
+    from clients import connect
+    with joined(address), connect(name) as client:
+        client.add({"obs": [1.0, 2.0], "act": 0, "rew": 1.0, "done": False})
+        batch, slots = client.sample(3, n_step=2)
+        return [len(client), str(slots.tolist()), type(client).__name__]
+
 def invoke(*words):
     result = CliRunner().invoke(app, words)
     return [result.exit_code, result.stdout, result.stderr]
@@ -59,7 +66,18 @@ def invoke(*words):
 prefer_token()
 for line in sys.stdin:
     command, *words = json.loads(line)
-    print(json.dumps(kill(*words) if command == "kill" else invoke(command, *words)), flush=True)
+    own = {"kill": kill, "add_step": add_step}.get(command)
+    print(json.dumps(own(*words) if own else invoke(command, *words)), flush=True)
+"""
+
+STEPS = """
+[service]
+name = "steps"
+[episodic]
+kind = "ReplayBuffer"
+size = 8
+[resources]
+num_cpus = 0.5
 """
 
 EXTEND = """
@@ -204,6 +222,19 @@ def test_refusals_are_one_line_and_change_nothing(house: House) -> None:
         assert "Traceback" not in result.err + result.out
         assert sum(line.startswith("replay-service: ") for line in result.err.splitlines()) == 1
     assert house.state == before
+
+
+def test_an_episodic_buffer_is_a_service_like_others(house: House) -> None:
+    file = house.folder / "steps.toml"
+    file.write_text(STEPS, encoding="utf-8")
+    came = house.run("up", str(file))
+    assert (came.code, came.err) == (0, f"Creating 'steps' in the Ray at {house.ray.address} …\n")
+    assert house.ask("add_step", "steps", house.ray.address) == Result(1, "[0, 0, 0]", "EpisodicClient")
+    status = house.run("status", "steps", "--json", "--interval", "0.1")
+    (service,) = json.loads(status.out)["services"]
+    assert (service["state"], service["size"], service["capacity"]) == ("up", 1, 8)
+    assert service["verbs"]["add_steps"]["rows"] == 2
+    assert house.run("down", "steps").code == 0
 
 
 def test_a_service_that_was_killed_is_gone(house: House) -> None:
