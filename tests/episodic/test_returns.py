@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from replay_service.episodic import Batch, VectorReplayBuffer
+from replay_service.episodic import Batch, ReplayBuffer, VectorReplayBuffer
 from replay_service.episodic.returns import episodic_return, gae, n_step_return, n_step_rewards, returns_to_go
 
 
@@ -143,6 +143,15 @@ def test_advantages_over_several_rings_that_went_round() -> None:
     assert episodic_return(buffer, order, zeros, zeros, 0.5, 1.0)[0] == pytest.approx(np.concatenate(sums))
     # Slot 4 lies behind slot 3, but in another ring, where it follows slot 7.
     assert episodic_return(buffer, [3, 4], [0, 0], [0, 0], 0.5, 1.0)[0].tolist() == [3, 40]
+
+
+@pytest.mark.parametrize(("info", "goes_on"), [({"TimeLimit.truncated": True}, True), ({}, False)])
+def test_what_the_clock_ended_goes_on_being_worth_something(info: dict[str, bool], goes_on: bool) -> None:
+    buffer = ReplayBuffer(3)
+    for done in (False, True, False):
+        buffer.add(Batch(obs=0, act=0, rew=1.0, done=done, obs_next=0, info=info if done else {}))
+    ahead = n_step_rewards(buffer, [0, 1, 2], 1, 0.5)
+    assert ahead.discount.tolist() == [0.5, 0.5 if goes_on else 0.0, 0.5]
 
 
 def test_returns_to_go() -> None:
