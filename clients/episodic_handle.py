@@ -114,7 +114,7 @@ class EpisodicClient:
             return
         entries += [(("data", *name), tensor) for name, tensor in taken_apart.entries]
         if default_value is not None:
-            entries.append((("default",), torch.tensor(default_value, dtype=torch.float64)))
+            entries.append((("default",), torch.tensor(default_value, dtype=torch.float64, device="cpu")))
         static = static_text({"key": key, "batch": taken_apart.skeleton})
         self._call(compose(Verb.SET_COLUMN, entries, static=static, arguments=arguments), timeout)
 
