@@ -69,7 +69,9 @@ LIBRARIES: dict[str, tuple[str, ...]] = {
     "rich": ("deploy", "benchmarks", "tests", "replay_service.buffer.prefill", "clients.trainers.progress"),
     "matplotlib": ("deploy", "benchmarks", "tests"),
     "torchcodec": ("replay_service.buffer.video", "clients.video_file", "benchmarks", "tests"),
-    "torchrl": ("benchmarks", "tests"),
+    "torchrl": ("benchmarks", "examples", "tests"),
+    "tianshou": ("clients.adapters", "benchmarks", "examples", "tests"),
+    "stable_baselines3": ("clients.adapters", "examples", "tests"),
 }
 
 MAX_FILE_LINES = 350
