@@ -53,6 +53,7 @@ class Channels:
         self._ray: RayChannel | None = None
         self._tensors: TensorChannel | None = None
         self._support = Support()
+        self._columnar = True
         self._obstacles: dict[Verb, str] = {}
         self._routes: dict[Verb, Route] = {}
         self._lock = threading.Lock()
@@ -110,7 +111,12 @@ class Channels:
         over_ray = self._joined(timeout_s)
         obstacle = "" if request.objects is None else request.obstacle or "data"
         offer = Offer(self._address.transport, obstacle, self._obstacles.get(request.verb, ""))
-        route = negotiate(offer, self._support)
+        try:
+            route = negotiate(offer, self._support)
+        except TransportUnavailableError:
+            if request.refusal is not None and self._columnar:
+                raise request.refusal from None  # no other transport would make it fit
+            raise
         self._routes[request.verb] = route
         return self._tensor_channel(timeout_s) if route.kind == DISTRIBUTED else over_ray
 
@@ -146,6 +152,7 @@ class Channels:
         if not known["columnar"] and self._address.transport == known["transport"] == "auto":
             # Whether a sample is dense shows only when it is drawn, and none must be drawn twice to find out.
             self._obstacles.setdefault(Verb.SAMPLE, "a sample of a storage without columns")
+        self._columnar = known["columnar"]
         self._support = Support(known["transport"], tuple(known["backends"]))
         self._say_hello()
         self._ray = RayChannel(self._actor, self._address.name)

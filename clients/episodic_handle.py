@@ -13,7 +13,6 @@ from torch import Tensor
 
 from clients.channels import Channels
 from clients.futures import Future
-from clients.joining import positive_seconds
 from clients.prefetch import Prefetch
 from clients.step_requests import (
     Added,
@@ -28,6 +27,7 @@ from clients.step_requests import (
     value,
     values_request,
 )
+from replay_service.arguments import index_array, positive_seconds
 from replay_service.episodic.batch import Batch
 from replay_service.episodic.facts import StepFacts
 from replay_service.episodic.travel import apart
@@ -35,7 +35,7 @@ from replay_service.errors import LayoutError
 from replay_service.records import ServiceAddress
 from replay_service.specs import Key
 from replay_service.wire.channel import Channel
-from replay_service.wire.indices import array_of, encode_index
+from replay_service.wire.indices import encode_index
 from replay_service.wire.message import Message, compose, static_text, text_of
 from replay_service.wire.verbs import Verb
 
@@ -213,7 +213,7 @@ class EpisodicClient:
         timeout: float | None = None,
     ) -> tuple[Floats, Floats]:
         """Returns and advantages of steps, computed where they are; as `ReplayBuffer.episodic_return`."""
-        index = None if indices is None else array_of(indices)
+        index = None if indices is None else index_array(indices)
         request = values_request(
             Verb.EPISODIC_RETURN, index=index, v_s_=v_s_, v_s=v_s, gamma=float(gamma), gae_lambda=float(gae_lambda)
         )
@@ -310,7 +310,7 @@ class EpisodicClient:
     # -- inner ------------------------------------------------------------------------------------------------------
 
     def _update_weight(self, index: Any, new_weight: Any, *, timeout: float | None = None) -> None:
-        self._call(values_request(Verb.UPDATE_WEIGHT, index=array_of(index), weight=new_weight), timeout)
+        self._call(values_request(Verb.UPDATE_WEIGHT, index=index_array(index), weight=new_weight), timeout)
 
     def _get_weight(self, index: Any, *, timeout: float | None = None) -> Any:
         return self._array(indexed(Verb.GET_WEIGHT, index), "weight", timeout)

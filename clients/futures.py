@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Generic, TypeVar
 
-from clients.joining import positive_seconds
+from replay_service.arguments import positive_seconds
 from replay_service.wire.channel import Pending
 from replay_service.wire.conversation import checked
 from replay_service.wire.message import Message

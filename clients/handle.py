@@ -10,21 +10,22 @@ from torch import Tensor
 from clients.channels import Channels
 from clients.decoding import decode_trajectories
 from clients.futures import Future
-from clients.joining import find_service, join_ray, positive_seconds
+from clients.joining import find_service, join_ray
 from clients.prefetch import Prefetch, PrefetchThreads
 from clients.reception import Reception
 from clients.requests import (
     end_arguments,
     extend_request,
     object_request,
+    put_objects,
     query_request,
     records_request,
-    tensor_of,
     update_request,
 )
 from clients.saving import Saving
+from replay_service.arguments import numbers_of, positive_seconds
 from replay_service.errors import LayoutError
-from replay_service.info import priorities_of
+from replay_service.info import carried_priority, priorities_of
 from replay_service.records import ConditionalUpdateResult, ServiceAddress, UpdateResult
 from replay_service.sources import source_entries
 from replay_service.specs import Key
@@ -118,19 +119,16 @@ class ReplayClient(Saving):
         self, index: Any, priority: Any, *, generation: Tensor | None = None, timeout: float | None = None
     ) -> UpdateResult:
         """Sets the priorities of records `index` `[B]`; with `generation`, those overwritten since are skipped."""
-        entries = [*record_entries(index), (("priority",), tensor_of(priority))]
+        entries = [*record_entries(index), (("priority",), numbers_of("priority", priority))]
         if generation is not None:
-            entries.append((("generation",), tensor_of(generation)))
+            entries.append((("generation",), numbers_of("generation", generation)))
         reply = self._call(compose(Verb.UPDATE_PRIORITY, entries), timeout)
         return UpdateResult(reply.tensor("updated"))
 
     def update_tensordict_priority(self, data: Any, *, priority_key: str | Key | None = None) -> UpdateResult:
         """Sets the priorities of a sampled batch from its entry `priority_key` (None: the service's)."""
         priority_key = self._address.priority_key if priority_key is None else priority_key
-        priority = data.get(priority_key)
-        if priority is None:
-            raise KeyError(f"priority_key ({priority_key}) must be an entry of data; got {list(data.keys())}")
-        index, priority, generation = priorities_of(data, priority)
+        index, priority, generation = priorities_of(data, carried_priority(data, priority_key))
         return self.update_priority(index, priority, generation=generation)
 
     def update_if_present(
@@ -185,7 +183,7 @@ class ReplayClient(Saving):
             rows = row_of(data) if single else flatten_rows(data)
         except LayoutError as error:
             request = compose(Verb.SET, entries, arguments=arguments)
-            request.objects, request.obstacle = (data,), str(error).partition(" must ")[0]
+            put_objects(request, data, error)
         else:
             entries += [(("data", *key), tensor) for key, tensor in zip(rows.keys, rows.tensors, strict=True)]
             entries += source_entries(rows.spec, rows.keys, rows.tensors)
@@ -307,7 +305,7 @@ def connect(
     Args:
         name, namespace: what the service is called.
         address: the Ray cluster to join, if this process has joined none.
-        timeout: default timeout of the handle's calls, in seconds; None takes 30.
+        timeout: default timeout of the handle's calls, in seconds; None takes the service's own.
 
     Raises:
         ValueError: a name or namespace that is none, or a timeout that is not positive.
@@ -317,18 +315,12 @@ def connect(
     for label, value in (("name", name), ("namespace", namespace)):
         if not isinstance(value, str) or not value:
             raise ValueError(f"{label} ({value!r}) must be a string that is not empty")
-    timeout_s = positive_seconds(timeout, DEFAULT_TIMEOUT_S)
+    if address is not None and (not isinstance(address, str) or not address):
+        raise ValueError(f"address ({address!r:.80}) must be that of a Ray, such as 'host:port'")
+    timeout_s = None if timeout is None else positive_seconds(timeout, DEFAULT_TIMEOUT_S)
     join_ray(address)
-    _, known = find_service(name, namespace, timeout_s)
-    found = ServiceAddress(
-        name,
-        namespace,
-        known["batch_size"],
-        known["transport"],
-        timeout_s=timeout_s,
-        merges_info=known["merges_info"],
-        priority_key=known["priority_key"],
-    )
+    _, known = find_service(name, namespace, timeout_s or DEFAULT_TIMEOUT_S)
+    found = ServiceAddress.described(name, namespace, known, timeout_s)
     if known.get("steps") is None:
         return ReplayClient(found)
     from clients.episodic_handle import EpisodicClient  # not at the top: a handle on records needs no batches

@@ -11,7 +11,7 @@ from ray.exceptions import GetTimeoutError, RayError
 
 from replay_service.errors import ReplayTimeoutError, ServiceUnavailableError
 
-__all__ = ["find_service", "join_ray", "positive_seconds"]
+__all__ = ["find_service", "join_ray"]
 
 PROBE_TIMEOUT_S = 5.0
 
@@ -64,19 +64,10 @@ def find_service(name: str, namespace: str, timeout_s: float) -> tuple[Any, dict
         known: dict[str, Any] = ray.get(answer, timeout=timeout_s)
     except GetTimeoutError as error:
         raise ReplayTimeoutError(f"timeout ({timeout_s} s) must cover the call; {name} has not answered") from error
-    except (ValueError, RayError) as error:
+    except (ValueError, AttributeError, RayError) as error:  # AttributeError: an actor that is something else
         raise ServiceUnavailableError(
             f"name ({name!r}) must be that of a running service in namespace {namespace!r}"
         ) from error
     if "failure" in known:
         raise ServiceUnavailableError(f"service ({name}) must have started; {known['failure'][1]}")
     return actor, known
-
-
-def positive_seconds(timeout: Any, default_s: float) -> float:
-    """A timeout in seconds; `default_s` for None, `ValueError` for what is no positive number."""
-    if timeout is None:
-        return default_s
-    if isinstance(timeout, bool) or not isinstance(timeout, int | float) or not timeout > 0:
-        raise ValueError(f"timeout ({timeout!r}) must be a positive number of seconds")
-    return float(timeout)

@@ -6,9 +6,10 @@ from typing import Any
 
 import numpy as np
 import torch
-from tensordict import TensorDict, TensorDictBase
+from tensordict import TensorDict, TensorDictBase, is_tensor_collection
 from torch import Tensor
 
+from replay_service.arguments import entry_key, flag_of, numbers_of, positive_integer
 from replay_service.errors import LayoutError
 from replay_service.sources import source_entries
 from replay_service.specs import Key, Spec
@@ -21,17 +22,20 @@ __all__ = [
     "end_arguments",
     "extend_request",
     "object_request",
+    "put_objects",
     "query_request",
     "records_request",
     "sample_request",
-    "tensor_of",
     "update_request",
 ]
+
+LARGEST_BATCH = (1 << 63) - 1
+"""What a header can say; the service has a limit of its own."""
 
 
 def extend_request(data: Any, update_priority: bool | None) -> Message:
     """The request that appends a batch; as an object if it is no dense tensor, nor a list of records that look alike."""
-    arguments = (-1 if update_priority is None else int(update_priority),)
+    arguments = (-1 if update_priority is None else int(flag_of("update_priority", update_priority)),)
     if type(data) is list and any(map(_is_record, data)):
         rows = _listed_rows(data)
         if rows is not None:
@@ -72,8 +76,17 @@ def _is_plain(spec: Spec) -> bool:
 
 
 def object_request(verb: Verb, data: Any, error: LayoutError, arguments: tuple[int, ...] = ()) -> Message:
-    """A request that carries `data` as an object, since `error` says it is no dense tensors; the service has the last word."""
-    return Message(verb, objects=(data,), arguments=arguments, obstacle=str(error).partition(" must ")[0])
+    """A request that carries `data` as an object, since `error` says why it is no dense rows; the service has the last word."""
+    request = Message(verb, arguments=arguments)
+    put_objects(request, data, error)
+    return request
+
+
+def put_objects(request: Message, data: Any, error: LayoutError) -> None:
+    """Lets `data` go along with `request` as an object, since `error` says why it is no dense rows."""
+    request.objects = (data,)
+    request.obstacle = error.not_dense or str(error).partition(" must ")[0]
+    request.refusal = None if error.not_dense else error
 
 
 def records_request(verb: Verb, rows: Rows, arguments: tuple[int, ...] = ()) -> Message:
@@ -88,11 +101,10 @@ def records_request(verb: Verb, rows: Rows, arguments: tuple[int, ...] = ()) -> 
 def sample_request(batch_size: int | None, return_info: bool) -> Message:
     """The request for a sample; `ValueError` or `TypeError` for a batch size that is none."""
     if batch_size is not None:
-        if isinstance(batch_size, bool) or not isinstance(batch_size, int):
-            raise TypeError(f"batch_size ({batch_size!r}) must be a positive integer; got {type(batch_size).__name__}")
-        if batch_size < 1:
-            raise ValueError(f"batch_size ({batch_size}) must be a positive integer")
-    return Message(Verb.SAMPLE, arguments=(batch_size or 0, int(return_info)))
+        batch_size = positive_integer(batch_size, "batch_size")
+        if batch_size > LARGEST_BATCH:
+            raise ValueError(f"batch_size ({batch_size}) must fit 64 bits")
+    return Message(Verb.SAMPLE, arguments=(batch_size or 0, int(flag_of("return_info", return_info))))
 
 
 def update_request(
@@ -114,13 +126,17 @@ def update_request(
     rows = flatten_rows(patch)
     statics: dict[str, Any] = {"spec": rows.spec}
     if version_key is not None:
-        statics["version_key"] = [version_key] if isinstance(version_key, str) else list(version_key)
-    entries: list[tuple[Key, Tensor]] = [*record_entries(index), (("generation",), tensor_of(generation).reshape(-1))]
+        statics["version_key"] = list(entry_key("version_key", version_key))
+    entries: list[tuple[Key, Tensor]] = [
+        *record_entries(index),
+        (("generation",), numbers_of("generation", generation).reshape(-1)),
+    ]
     if version is not None:
-        entries.append((("version",), tensor_of(version).reshape(-1)))
+        entries.append((("version",), numbers_of("version", version).reshape(-1)))
     entries += [(("patch", *key), tensor) for key, tensor in zip(rows.keys, rows.tensors, strict=True)]
     entries += source_entries(rows.spec, rows.keys, rows.tensors)
-    return compose(Verb.UPDATE_IF_PRESENT, entries, static=static_text(statics), arguments=(int(require_newer),))
+    arguments = (int(flag_of("require_newer", require_newer)),)
+    return compose(Verb.UPDATE_IF_PRESENT, entries, static=static_text(statics), arguments=arguments)
 
 
 def query_request(predicate: Any, trajectory_key: Any) -> Message:
@@ -133,25 +149,18 @@ def query_request(predicate: Any, trajectory_key: Any) -> Message:
     tree: Any = None
     objects: tuple[Any, ...] | None = None
     if predicate is not None:
+        if is_tensor_collection(predicate):
+            raise TypeError(f"predicate ({predicate!r:.80}) must be made of traj, or a function; got {kind.__name__}")
         if kind.runs_code(predicate) if hasattr(kind, "runs_code") else not hasattr(kind, "to_json"):
             objects = (predicate,)
         else:
             tree = predicate.to_json()
     if objects is not None and not callable(predicate):
         raise TypeError(f"predicate ({predicate!r:.80}) must be made of traj, or a function; got {kind.__name__}")
-    key = (trajectory_key,) if isinstance(trajectory_key, str) else trajectory_key
-    if key is not None and not (isinstance(key, tuple) and key and all(isinstance(part, str) for part in key)):
-        raise TypeError(
-            f"trajectory_key ({trajectory_key!r}) must be the name of an entry: a string or a tuple of strings"
-        )
+    key = None if trajectory_key is None else entry_key("trajectory_key", trajectory_key)
     text = static_text({"predicate": tree, "trajectory_key": key}).encode()
     data = torch.from_numpy(np.frombuffer(text, np.uint8).copy())
     return Message(Verb.QUERY, TEXT, [data], items=data.numel(), objects=objects)
-
-
-def tensor_of(value: Any) -> Tensor:
-    """Numbers as a tensor; one that is a tensor already stays where it is."""
-    return value.detach() if isinstance(value, Tensor) else torch.as_tensor(value, device="cpu")
 
 
 def end_arguments(end: int | None) -> tuple[int, int]:

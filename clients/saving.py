@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from clients.joining import positive_seconds
+from replay_service.arguments import positive_seconds
 from replay_service.errors import ReplayTimeoutError
 from replay_service.records import SaveReceipt
 from replay_service.wire.message import TEXT, Message, static_text, text_of

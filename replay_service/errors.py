@@ -35,7 +35,14 @@ class ReplayError(Exception):
 
 
 class LayoutError(ReplayError, ValueError):
-    """Rows do not fit the stored layout: a key, dtype or shape differs. Nothing was written."""
+    """Rows do not fit the stored layout: a key, dtype or shape differs. Nothing was written.
+
+    Attributes:
+        not_dense: the name of what is no dense tensor, and so can be kept and sent as an object only; empty if the rows are wrong in
+            another way.
+    """
+
+    not_dense: str = ""
 
 
 class PriorityError(ReplayError, ValueError):

@@ -6,10 +6,13 @@ from collections.abc import Iterator
 from typing import Any
 
 import torch
-from tensordict import TensorDict
+from tensordict import TensorDict, is_tensor_collection
 from torch import Tensor
 
-__all__ = ["merge_info", "priorities_of"]
+from replay_service.arguments import entry_key
+from replay_service.specs import Key
+
+__all__ = ["carried_priority", "merge_info", "priorities_of"]
 
 
 def merge_info(data: Any, info: dict[Any, Any]) -> None:
@@ -20,6 +23,23 @@ def merge_info(data: Any, info: dict[Any, Any]) -> None:
             value = torch.stack(value, 1)
         if isinstance(value, Tensor) and value.ndim and value.shape[0] == rows:
             data.set(name, value)
+
+
+def carried_priority(data: Any, priority_key: str | Key) -> Tensor:
+    """The priorities that a sampled batch carries as its entry `priority_key`, one or several per row.
+
+    Raises:
+        TypeError: `data` is no TensorDict.
+        KeyError: it has no such entry, or no `index`.
+    """
+    if not is_tensor_collection(data):
+        raise TypeError(f"data must be a TensorDict, as sample returns it; got {type(data).__name__}")
+    priority: Tensor | None = data.get(entry_key("priority_key", priority_key), None)
+    if priority is None:
+        raise KeyError(f"priority_key ({priority_key}) must be an entry of data; got {list(data.keys())}")
+    if data.get("index", None) is None:
+        raise KeyError(f"index must be an entry of data, as sample gives it; got {list(data.keys())}")
+    return priority
 
 
 def priorities_of(data: Any, priority: Tensor) -> tuple[Any, Tensor, Tensor | None]:

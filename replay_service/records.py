@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -111,3 +113,19 @@ class ServiceAddress:
     timeout_s: float = 30.0
     merges_info: bool = True
     priority_key: str | tuple[str, ...] = "td_error"
+
+    @classmethod
+    def described(
+        cls, name: str, namespace: str, known: Mapping[str, Any], timeout_s: float | None = None
+    ) -> ServiceAddress:
+        """The address of a running service, from what it says of itself; with another default timeout than its own, if one is given."""
+        return cls(
+            name,
+            namespace,
+            known["batch_size"],
+            known["transport"],
+            known["backend"],
+            known["timeout_s"] if timeout_s is None else timeout_s,
+            known["merges_info"],
+            known["priority_key"],
+        )

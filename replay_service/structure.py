@@ -177,7 +177,7 @@ def _walk_tensordict(data: TensorDictBase, prefix: Key, keys: list[Key], tensors
     parts: list[tuple[str, Spec]] = []
     for name, value in data.items() if type(data) is TensorDict else _entries(data, prefix):
         key = (*prefix, name)
-        if type(value) is Tensor and value.layout is STRIDED:
+        if type(value) is Tensor and value.layout is STRIDED and not value.is_meta:
             keys.append(key)
             tensors.append(value)
             parts.append((name, "t"))
@@ -192,16 +192,16 @@ def _entries(data: TensorDictBase, prefix: Key) -> Iterator[tuple[str, Any]]:
         try:
             value = data.get(name)
         except RuntimeError as error:
-            raise LayoutError(
-                f"{_shown((*prefix, name))} must be dense: records of one shape; got {type(data).__name__} that cannot stack it: "
-                f"keep such data in a ListStorage"
+            raise _cannot_be_dense(
+                (*prefix, name),
+                f"be dense: records of one shape; got {type(data).__name__} that cannot stack it: keep such data in a ListStorage",
             ) from error
         yield name, value
 
 
 def _walk(data: Any, prefix: Key, keys: list[Key], tensors: list[Tensor]) -> Spec:
     if isinstance(data, Tensor):
-        if data.layout is not STRIDED or data.is_nested:
+        if data.layout is not STRIDED or data.is_nested or data.is_meta:
             raise _not_dense(prefix, data)
         keys.append(prefix)
         tensors.append(data)
@@ -236,8 +236,17 @@ def _walk_parts(
 
 
 def _not_dense(key: Key, data: Any) -> LayoutError:
-    kind = f"a tensor of layout {data.layout}" if isinstance(data, Tensor) else type(data).__name__
-    return LayoutError(f"{_shown(key)} must be a dense tensor; got {kind}: keep such data in a ListStorage")
+    if isinstance(data, Tensor) and data.is_meta:
+        kind = "a meta tensor, which holds no data"
+    else:
+        kind = f"a tensor of layout {data.layout}" if isinstance(data, Tensor) else type(data).__name__
+    return _cannot_be_dense(key, f"be a dense tensor; got {kind}: keep such data in a ListStorage")
+
+
+def _cannot_be_dense(key: Key, rule: str) -> LayoutError:
+    error = LayoutError(f"{_shown(key)} must {rule}")
+    error.not_dense = _shown(key)
+    return error
 
 
 def _shown(key: Key) -> str:

@@ -26,7 +26,7 @@ from tests.source_tree import (
 # Small modules without a room, open to everyone.
 LEAVES = tuple(
     f"replay_service.{leaf}"
-    for leaf in ("errors", "records", "specs", "structure", "info", "payload", "arena", "sources")
+    for leaf in ("errors", "records", "specs", "structure", "info", "payload", "arena", "sources", "arguments")
 )
 
 # Room -> what it may import besides itself. The longest matching room counts. A file in no room is an offence.

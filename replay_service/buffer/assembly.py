@@ -18,6 +18,7 @@ __all__ = ["batch_size_of", "make_sample_unit", "make_sampler", "make_storage", 
 
 Part = TypeVar("Part")
 DEFAULT_CAPACITY = 1000
+LARGEST_BATCH = 1 << 40
 
 
 def make_storage(given: Any) -> Storage:
@@ -45,9 +46,12 @@ def batch_size_of(value: Any, name: str = "batch_size") -> int:
 
     Raises:
         TypeError: not an integer.
-        ValueError: not positive.
+        ValueError: not positive, or more than memory can hold.
     """
-    return positive_integer(value, name)
+    size = positive_integer(value, name)
+    if size > LARGEST_BATCH:
+        raise ValueError(f"{name} ({size}) must be at most {LARGEST_BATCH}")
+    return size
 
 
 def _made(name: str, given: Any, kind: type[Part], default: Callable[[], Part]) -> Part:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+from collections.abc import Mapping
 from typing import Any
 
 __all__ = ["DIRECT", "RECORDS", "STEPS", "hosted"]
@@ -24,10 +25,13 @@ def hosted(
 
     Raises:
         ValueError: `backend` is not one that exists.
+        TypeError: `service_backend_options` is no mapping.
     """
-    if backend not in HOSTS:
+    if not isinstance(backend, str) or backend not in HOSTS:
         raise ValueError(f"service_backend ({backend!r}) must be one of {[DIRECT, *HOSTS]}")
     module, name = HOSTS[backend][kind]
     owner = getattr(importlib.import_module(module), name)
     options = settings.pop("service_backend_options", None) or {}
+    if not isinstance(options, Mapping):
+        raise TypeError(f"service_backend_options ({options!r:.80}) must be a dict; got {type(options).__name__}")
     return owner(*arguments, replay_buffer_cls=buffer_class, **options, **settings)

@@ -7,6 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from replay_service.arguments import entry_key, flag_of, index_array, numbers_of
 from replay_service.buffer.index import Index
 from replay_service.buffer.storages.base import Storage
 from replay_service.errors import LayoutError, key_name
@@ -71,6 +72,7 @@ def update_if_present(
         ValueError: `version_key` and `version` are not given together, `version_key` is in `patch`, or lengths differ.
         TypeError: the storage has no columns, or `version_key` is no integer or float scalar per record.
     """
+    newer_only = flag_of("require_newer", require_newer)
     if not storage.columnar:
         raise TypeError(f"update_if_present must have a columnar storage to patch; got {type(storage).__name__}")
     records, live = live_records(storage, index, generation)
@@ -81,13 +83,13 @@ def update_if_present(
     winners, rejected = live, None
     versions: Tensor | None = None
     if version_key is not None:
-        key = (version_key,) if isinstance(version_key, str) else tuple(version_key)
+        key = entry_key("version_key", version_key)
         if key in rows.keys:
             raise ValueError(
                 f"version_key ({key_name(key)}) must not be in patch: the accepted version is written with it"
             )
         versions = _versions(storage, key, version, count)
-        winners = _newest(records, live, versions, _stored_versions(storage, key, records), require_newer)
+        winners = _newest(records, live, versions, _stored_versions(storage, key, records), newer_only)
         rejected = live & ~winners
     chosen = winners.nonzero().squeeze(1)
     cells = records[chosen]
@@ -104,7 +106,7 @@ def _coordinates(storage: Storage, index: Index) -> tuple[Tensor, ...]:
     if isinstance(index, tuple):
         parts = tuple(_integers("index", part) for part in index)
     else:
-        whole = torch.as_tensor(index, device="cpu")
+        whole = index_array(index)
         if whole.ndim == 2 and whole.shape[1] == storage.ndim:
             parts = tuple(_integers("index", part) for part in whole.unbind(1))
         else:
@@ -116,7 +118,7 @@ def _coordinates(storage: Storage, index: Index) -> tuple[Tensor, ...]:
 
 def _integers(name: str, given: Any) -> Tensor:
     """`given` as int64 `[n]`; flags and fractions are no numbers of slots or writes."""
-    values = torch.as_tensor(given, device="cpu").detach().reshape(-1)
+    values = numbers_of(name, given).to("cpu").reshape(-1)
     if (values.dtype == torch.bool or values.is_floating_point() or values.is_complex()) and values.numel():
         raise TypeError(f"{name} must be integers; got {str(values.dtype).removeprefix('torch.')}")
     return values.to(torch.int64)
@@ -141,7 +143,7 @@ def _versions(storage: Storage, key: Key, version: Tensor | int | None, count: i
     column = storage.column(key)
     if column[0].numel() != storage.lanes or column.dtype == torch.bool or column.is_complex():
         raise TypeError(f"version_key ({key_name(key)}) must name one number per record; got {list(column.shape)}")
-    versions = _comparable(torch.as_tensor(version, device="cpu").detach().reshape(-1))
+    versions = _comparable(numbers_of("version", version).to("cpu").reshape(-1))
     if versions.numel() not in (1, count):
         raise ValueError(
             f"version ({versions.numel()} entries) must be a scalar or have one entry per index; got {count}"

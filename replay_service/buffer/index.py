@@ -8,6 +8,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from replay_service.arguments import index_array
+
 __all__ = ["Index", "as_slots", "is_coordinates", "is_key", "is_single", "last_of_duplicates"]
 
 Index: TypeAlias = Any
@@ -57,7 +59,7 @@ def as_slots(index: Index, size: int) -> Tensor:
         return torch.arange(size, device="cpu")
     if isinstance(index, range):
         index = list(index)
-    slots = torch.tensor([int(index)], device="cpu") if is_single(index) else _as_tensor(index)
+    slots = (index_array(index).reshape(1) if is_single(index) else index_array(index)).to("cpu")
     if slots.dtype == torch.bool:
         if slots.shape != (size,):
             raise IndexError(f"index (a mask of shape {list(slots.shape)}) must have one flag per row; got {size} rows")
@@ -82,24 +84,6 @@ def last_of_duplicates(slots: Tensor) -> Tensor | None:
     if first_from_end.size == array.size:
         return None
     return torch.from_numpy(np.sort(array.size - 1 - first_from_end))
-
-
-def _as_tensor(index: Index) -> Tensor:
-    if isinstance(index, Tensor):
-        slots = index.detach().to("cpu")
-    elif isinstance(index, list | tuple | np.ndarray):
-        slots = torch.as_tensor(np.asarray(index), device="cpu")
-        if slots.numel() == 0:
-            slots = slots.to(torch.int64)
-    else:
-        raise TypeError(
-            f"index must be an integer, a slice, or an array of integers or of flags; got {type(index).__name__}"
-        )
-    if slots.dtype == torch.bool or slots.dtype == torch.int64:
-        return slots
-    if slots.is_floating_point() or slots.is_complex():
-        raise TypeError(f"index must be integers or flags; got {str(slots.dtype).removeprefix('torch.')}")
-    return slots.to(torch.int64)
 
 
 def _flipped(part: slice, size: int) -> Tensor:

@@ -9,6 +9,7 @@ from typing import Any
 
 from torch import Tensor
 
+from replay_service.arguments import flag_of
 from replay_service.buffer.pick import Pick
 from replay_service.buffer.prefetching import Prefetching
 from replay_service.buffer.priorities import checked_priorities
@@ -57,7 +58,7 @@ class Membership(Prefetching):
         self._writer.require_writable()
         batch = self._storage.prepare(swapped(records, self._dim_extend))
         self._writer.check_records(batch)
-        takes_priority = update_priority is not False
+        takes_priority = update_priority is None or flag_of("update_priority", update_priority)
         if takes_priority and self._sampler.keeps_priorities:
             carried = self._carried_priority(batch)
             if carried is not None:

@@ -9,6 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from replay_service.arguments import numbers_of
 from replay_service.errors import PriorityError
 
 __all__ = ["REDUCTIONS", "checked_priorities"]
@@ -35,11 +36,10 @@ def checked_priorities(priority: Any, count: int, reduction: str = "max") -> Ten
 
     Raises:
         PriorityError: a priority, also one of several, is NaN, infinite or negative.
+        TypeError: no numbers.
         ValueError: another number of entries.
     """
-    values = torch.as_tensor(priority, dtype=torch.float64, device="cpu")
-    if values.requires_grad:
-        values = values.detach()
+    values = numbers_of("priority", priority, torch.float64).to("cpu", torch.float64)
     entries = values.numel()
     if entries not in (1, count) and not (values.ndim > 1 and values.shape[0] == count):
         raise ValueError(f"priority ({entries} entries) must be a scalar or have one entry per index; got {count}")

@@ -11,6 +11,7 @@ from tensordict import TensorDictBase
 from torch import Tensor
 
 from replay_service.arena import Arena
+from replay_service.arguments import flag_of
 from replay_service.buffer.assembly import batch_size_of, make_sample_unit, make_storage, make_writer
 from replay_service.buffer.backends import DIRECT, hosted
 from replay_service.buffer.compatibility import require_compatible
@@ -141,12 +142,13 @@ class ReplayBuffer(RecordAccess, LateWrites, Querying, Membership):
             LayoutError: a key is missing or extra, a dtype or row shape differs, or leaves disagree in their number of rows.
             PriorityError: a priority that the data carries is NaN, infinite or negative.
         """
+        takes_priority = update_priority is None or flag_of("update_priority", update_priority)
         records = self._inverted(self._incoming(data))
         with self.lock:
             batch = self._storage.prepare(swapped(records, self._dim_extend))
             if len(batch) == 0:
                 return self._writer.extend(batch)
-            return self._write(batch, update_priority is not False)
+            return self._write(batch, takes_priority)
 
     def submit_extend(self, data: Any) -> Future[Tensor]:
         """As `extend`, as a future: here it ran already, and `result()` gives or raises what came of it."""
@@ -193,8 +195,9 @@ class ReplayBuffer(RecordAccess, LateWrites, Querying, Membership):
             ValueError, TypeError: `batch_size` is missing, not an integer or not positive.
             ReplayTimeoutError: `timeout` passed; the batch comes with a later call.
         """
+        wants_info = flag_of("return_info", return_info)
         data, info = self._sampled(batch_size, timeout)
-        return (data, info) if return_info else data
+        return (data, info) if wants_info else data
 
     def submit_sample(self, batch_size: int | None = None) -> Future[Any]:
         """As `sample`, as a future: here it was drawn already."""

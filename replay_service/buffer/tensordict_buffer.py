@@ -14,7 +14,7 @@ from replay_service.buffer.storages.base import Batch
 from replay_service.buffer.writers.base import Writer
 from replay_service.buffer.writers.round_robin import TensorDictRoundRobinWriter
 from replay_service.errors import LayoutError
-from replay_service.info import priorities_of
+from replay_service.info import carried_priority, priorities_of
 from replay_service.specs import Key
 from replay_service.structure import Rows
 
@@ -84,10 +84,7 @@ class TensorDictReplayBuffer(ReplayBuffer):
 
     def _priority_of(self, data: TensorDictBase) -> Tensor:
         """The priorities that a sampled batch carries, one or several per row."""
-        priority: Tensor | None = data.get(self._priority_key)
-        if priority is None:
-            raise KeyError(f"priority_key ({self._priority_key}) must be an entry of data; got {list(data.keys())}")
-        return priority
+        return carried_priority(data, self._priority_key)
 
     def _carried_priority(self, batch: Batch) -> Tensor | None:
         """The priorities that new records bring along as their entry `priority_key`; None where some have no such entry."""

@@ -11,6 +11,7 @@ import psutil
 import torch
 
 from replay_service.buffer.replay_buffer import ReplayBuffer
+from replay_service.records import ServiceAddress
 from replay_service.service.doors import Doors
 from replay_service.service.roster import Roster
 from replay_service.service.step_dispatch import dispatch_for
@@ -52,7 +53,7 @@ class ReplayActor:
 
     Args:
         recipe: makes the buffer, here and not at the owner's, so that its memory is this process's own.
-        name, namespace, transport: what the service is called and how it is reached, for `stats`.
+        address: what the service is called, how it is reached and how long calls may take, for `describe` and `stats`.
         threads: threads torch may use within one operation.
         allow_callables: run predicates that clients send as functions.
     """
@@ -60,16 +61,12 @@ class ReplayActor:
     def __init__(
         self,
         recipe: Callable[[], ReplayBuffer],
-        name: str,
-        namespace: str,
-        transport: str,
+        address: ServiceAddress,
         threads: int,
         allow_callables: bool = False,
     ) -> None:
         torch.set_num_threads(threads)
-        self._name = name
-        self._namespace = namespace
-        self._transport = transport
+        self._address = address
         self._started = time.monotonic()
         self._process = psutil.Process(os.getpid())
         self._failure: tuple[int, str] | None = None
@@ -96,8 +93,10 @@ class ReplayActor:
             return {"failure": self._failure}
         return {
             **self._dispatch.describe(),
-            "transport": self._transport,
-            "backends": [] if self._transport == "ray" else ["gloo"],
+            "transport": self._address.transport,
+            "backend": self._address.backend,
+            "backends": [] if self._address.transport == "ray" else ["gloo"],
+            "timeout_s": self._address.timeout_s,
             "pid": os.getpid(),
             "transforms": self._transforms.for_clients() if left_to_clients(self._buffer) else None,
         }
@@ -142,9 +141,9 @@ class ReplayActor:
 
     def _service_stats(self) -> dict[str, Any]:
         return {
-            "name": self._name,
-            "namespace": self._namespace,
-            "transport": self._transport,
+            "name": self._address.name,
+            "namespace": self._address.namespace,
+            "transport": self._address.transport,
             "uptime_s": time.monotonic() - self._started,
             "memory_bytes": self._process.memory_info().rss,
             "clients": len(self._roster),

@@ -13,6 +13,7 @@ from typing import Any, TypeVar
 import ray
 from ray.exceptions import GetTimeoutError, RayError, RayTaskError
 
+from replay_service.arguments import flag_of, positive_seconds
 from replay_service.errors import ClosedError, ReplayTimeoutError, ServiceUnavailableError
 from replay_service.records import ServiceAddress
 from replay_service.service.actor import ReplayActor
@@ -20,12 +21,13 @@ from replay_service.service.starting import (
     DEFAULT_TIMEOUT_S,
     STOP_TIMEOUT_S,
     actor_options,
-    check_transport,
-    default_threads,
     end_actor,
     ensure_ray,
+    mapping_of,
+    transport_settings,
 )
 from replay_service.wire.failures import error_from
+from replay_service.wire.ray_objects import cause_of
 
 __all__ = ["Ownership"]
 
@@ -69,15 +71,10 @@ class Ownership(ABC):
         allow_callables: bool = False,
         **kwargs: Any,
     ) -> None:
-        options = dict(transport_options or {})
-        backend = options.pop("backend", "gloo")
-        timeout_s = float(timeout if timeout is not None else options.pop("timeout", DEFAULT_TIMEOUT_S))
-        options.pop("timeout", None)
-        self._threads = int(options.pop("threads", default_threads()))
-        check_transport(transport, backend, timeout_s, options)
+        backend, timeout_s, self._threads = transport_settings(transport, transport_options, timeout)
         self._actor_options = actor_options(remote_config, name, namespace, lifetime)
-        self._ray_init_config = ray_init_config
-        self._allow_callables = allow_callables
+        self._ray_init_config = mapping_of("ray_init_config", ray_init_config)
+        self._allow_callables = flag_of("allow_callables", allow_callables)
         self._recipe = partial(replay_buffer_cls, *args, **kwargs)
         self._address = ServiceAddress(
             self._actor_options["name"],
@@ -117,9 +114,7 @@ class Ownership(ABC):
         try:
             self._actor = actor_class.options(**self._actor_options).remote(
                 self._recipe,
-                address.name,
-                address.namespace,
-                address.transport,
+                address,
                 self._threads,
                 self._allow_callables,
             )
@@ -127,6 +122,10 @@ class Ownership(ABC):
         except ValueError as error:
             raise ValueError(
                 f"name ({address.name!r}) must be free in namespace {address.namespace!r}; {error}"
+            ) from error
+        except TypeError as error:  # from Ray, before anything was started
+            raise TypeError(
+                f"arguments of the buffer must be something that pickle takes; {cause_of(error)}"
             ) from error
         except GetTimeoutError as error:
             self._discard()
@@ -162,14 +161,15 @@ class Ownership(ABC):
 
     def shutdown(self, timeout: float | None = None) -> None:
         """Lets calls in flight finish (up to `timeout` seconds), then stops the actor and waits until it is gone. Idempotent."""
+        limit_s = STOP_TIMEOUT_S if timeout is None else _seconds(timeout)
         if self._client is not None:
             self._client.close()
         actor, self._actor = self._actor, None
         if actor is None or not ray.is_initialized():
             return
         with contextlib.suppress(RayError):  # dead already, or too slow to wait for any longer
-            ray.get(actor.drained.remote(), timeout=STOP_TIMEOUT_S if timeout is None else timeout)
-            ray.get(actor.release.remote(), timeout=STOP_TIMEOUT_S if timeout is None else timeout)
+            ray.get(actor.drained.remote(), timeout=limit_s)
+            ray.get(actor.release.remote(), timeout=limit_s)
         end_actor(actor)
         if self._finalizer is not None:
             self._finalizer.detach()  # type: ignore[attr-defined]
@@ -198,16 +198,9 @@ class Ownership(ABC):
         try:
             self._actor = ray.get_actor(name, namespace=namespace)
             known = ray.get(self._actor.describe.remote(), timeout=START_TIMEOUT_S)
-        except (ValueError, RayError) as error:
+        except (ValueError, AttributeError, RayError) as error:  # AttributeError: an actor that is something else
             raise ServiceUnavailableError(f"name ({name!r}) must be that of a service in {namespace!r}") from error
-        self._address = ServiceAddress(
-            name,
-            namespace,
-            known["batch_size"],
-            known["transport"],
-            merges_info=known["merges_info"],
-            priority_key=known["priority_key"],
-        )
+        self._address = ServiceAddress.described(name, namespace, known)
         self._actor_options = {"name": name, "namespace": namespace, "lifetime": "detached"}
         self._finalizer = None
         self._known = known
@@ -258,6 +251,8 @@ class Ownership(ABC):
             return ray.get(self._actor.administer.remote(verb, *arguments, **settings), timeout=self._address.timeout_s)
         except GetTimeoutError as error:
             raise ReplayTimeoutError(f"timeout ({self._address.timeout_s} s) must cover {verb}") from error
+        except TypeError as error:  # from Ray, before anything was sent
+            raise TypeError(f"arguments of {verb} must be something that pickle takes; {cause_of(error)}") from error
         except RayTaskError as error:
             raise (error.cause if isinstance(error.cause, Exception) else error) from error
         except RayError as error:
@@ -283,6 +278,11 @@ def _reason(error: Exception) -> str:
     """The line that says what happened: the last one where Ray shows the traceback of a constructor, else the first."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()] or [type(error).__name__]
     return lines[-1] if "creation task" in lines[0] else lines[0]
+
+
+def _seconds(timeout: Any) -> float:
+    """A time to wait, which may be none; `ValueError` for what is no number of seconds."""
+    return 0.0 if isinstance(timeout, int | float) and timeout == 0 else positive_seconds(timeout, STOP_TIMEOUT_S)
 
 
 def _end_quietly(actor: Any) -> None:

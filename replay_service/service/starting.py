@@ -5,13 +5,16 @@ from __future__ import annotations
 import os
 import time
 import uuid
+from collections.abc import Mapping
 from typing import Any
 
 import ray
 import torch
 from ray.exceptions import RayError
 
+from replay_service.arguments import positive_integer, positive_seconds
 from replay_service.errors import ServiceUnavailableError, TransportUnavailableError
+from replay_service.service.actor import ReplayActor
 from replay_service.wire.negotiate import TRANSPORTS
 
 __all__ = [
@@ -19,10 +22,11 @@ __all__ = [
     "DEFAULT_TIMEOUT_S",
     "STOP_TIMEOUT_S",
     "actor_options",
-    "check_transport",
     "default_threads",
     "end_actor",
     "ensure_ray",
+    "mapping_of",
+    "transport_settings",
 ]
 
 DEFAULT_NAMESPACE = "replay-service"
@@ -30,6 +34,7 @@ DEFAULT_TIMEOUT_S = 30.0
 STOP_TIMEOUT_S = 10.0
 POLL_EVERY_S = 0.01
 BACKENDS = ("gloo", "nccl")
+OPTIONS = ("backend", "threads", "timeout")
 
 
 def default_threads() -> int:
@@ -69,24 +74,67 @@ def end_actor(actor: Any) -> None:
 def actor_options(
     given: dict[str, Any] | None, name: str | None, namespace: str | None, lifetime: str | None
 ) -> dict[str, Any]:
-    """Ray's actor options, with a name and a namespace in any case."""
-    options = {"num_cpus": 1, **(given or {})}
-    options["name"] = name or options.get("name") or f"replay-{uuid.uuid4().hex[:12]}"
-    options["namespace"] = namespace or options.get("namespace") or DEFAULT_NAMESPACE
+    """Ray's actor options, with a name and a namespace in any case.
+
+    Raises:
+        TypeError: the options are no mapping, or a name is no string.
+        ValueError: an option that Ray does not know, or a value it does not take.
+    """
+    options = {"num_cpus": 1, **mapping_of("remote_config", given)}
+    options["name"] = _text("name", options.get("name") if name is None else name, f"replay-{uuid.uuid4().hex[:12]}")
+    options["namespace"] = _text(
+        "namespace", options.get("namespace") if namespace is None else namespace, DEFAULT_NAMESPACE
+    )
     if lifetime is not None:
         options["lifetime"] = lifetime
+    if options.get("lifetime") not in (None, "detached", "non_detached"):
+        raise ValueError(f"lifetime ({options['lifetime']!r}) must be None, 'detached' or 'non_detached'")
+    try:
+        ray.remote(ReplayActor).options(**options)
+    except (TypeError, ValueError) as error:
+        raise ValueError(
+            f"remote_config must be options of a Ray actor; {str(error).partition('. Valid ones')[0]}"
+        ) from error
     return options
 
 
-def check_transport(transport: str, backend: str, timeout_s: float, unknown: dict[str, Any]) -> None:
-    """Refuses a transport, backend, timeout or option that does not exist, with `ValueError`."""
+def transport_settings(transport: Any, given: Any, timeout: Any) -> tuple[str, float, int]:
+    """Backend, default timeout in seconds, and torch's threads in the actor, as `transport`, `transport_options` and `timeout` say.
+
+    Raises:
+        TypeError: `transport_options` is no mapping, or `threads` no integer.
+        ValueError: a transport, backend, timeout, number of threads or option that does not exist.
+        TransportUnavailableError: NCCL without CUDA.
+    """
+    options = mapping_of("transport_options", given)
+    unknown = [name for name in options if name not in OPTIONS]
+    if unknown:
+        raise ValueError(f"transport_options ({sorted(map(str, unknown))}) must be among {list(OPTIONS)}")
     if transport not in TRANSPORTS:
-        raise ValueError(f"transport ({transport!r}) must be one of {list(TRANSPORTS)}")
+        raise ValueError(f"transport ({transport!r:.80}) must be one of {list(TRANSPORTS)}")
+    backend = options.get("backend", BACKENDS[0])
     if backend not in BACKENDS:
-        raise ValueError(f"transport_options.backend ({backend!r}) must be one of {list(BACKENDS)}")
+        raise ValueError(f"transport_options.backend ({backend!r:.80}) must be one of {list(BACKENDS)}")
     if backend == "nccl" and not torch.cuda.is_available():
         raise TransportUnavailableError("backend ('nccl') must find a CUDA device; this machine has none: use 'gloo'")
-    if not timeout_s > 0:
-        raise ValueError(f"timeout ({timeout_s}) must be positive, in seconds")
-    if unknown:
-        raise ValueError(f"transport_options ({sorted(unknown)}) must be among ['backend', 'threads', 'timeout']")
+    timeout_s = positive_seconds(options.get("timeout"), DEFAULT_TIMEOUT_S, "transport_options.timeout")
+    threads = options.get("threads")
+    threads = default_threads() if threads is None else positive_integer(threads, "transport_options.threads")
+    return backend, positive_seconds(timeout, timeout_s), threads
+
+
+def mapping_of(name: str, given: Any) -> dict[str, Any]:
+    """A copy of options, `{}` for None; `TypeError` for what is no mapping."""
+    if given is not None and not isinstance(given, Mapping):
+        raise TypeError(f"{name} ({given!r:.80}) must be a dict of options; got {type(given).__name__}")
+    return dict(given or {})
+
+
+def _text(name: str, given: Any, default: str) -> str:
+    if given is None:
+        return default
+    if not isinstance(given, str):
+        raise TypeError(f"{name} ({given!r:.80}) must be a string; got {type(given).__name__}")
+    if not given:
+        raise ValueError(f"{name} ({given!r}) must not be empty; leave it out for one that is made up")
+    return given

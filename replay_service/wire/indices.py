@@ -25,11 +25,12 @@ import torch
 from tensordict import TensorDict, TensorDictBase
 from torch import Tensor
 
+from replay_service.arguments import index_array
 from replay_service.specs import Key
 from replay_service.wire.message import Message
 from replay_service.wire.packing import ProtocolError
 
-__all__ = ["array_of", "decode_index", "encode_index", "names_one", "record_entries", "records_named"]
+__all__ = ["decode_index", "encode_index", "names_one", "record_entries", "records_named"]
 
 Entries = list[tuple[Key, Tensor]]
 
@@ -71,28 +72,8 @@ def encode_index(index: Any) -> tuple[tuple[int, ...], Entries]:
         )
     if isinstance(index, int | np.integer):
         return (Kind.INTEGER, _integer(index)), []
-    slots = array_of(index)
+    slots = index_array(index)
     return ((Kind.INTEGER, int(slots)), []) if slots.ndim == 0 else ((Kind.SLOTS,), [(("index",), slots)])
-
-
-def array_of(index: Any) -> Tensor:
-    """An index as an int64 or bool tensor.
-
-    Raises:
-        TypeError: something that is no array of integers or flags.
-    """
-    if isinstance(index, range):
-        index = list(index)
-    if not isinstance(index, Tensor | np.ndarray | list | int | np.integer) or isinstance(index, bool):
-        raise TypeError(
-            f"index must be an integer, a slice, or an array of integers or of flags; got {type(index).__name__}"
-        )
-    array = index.detach() if isinstance(index, Tensor) else torch.as_tensor(np.asarray(index), device="cpu")
-    if array.numel() == 0 and array.dtype != torch.bool:
-        return array.to(torch.int64)
-    if array.is_floating_point() or array.is_complex():
-        raise TypeError(f"index must be integers or flags; got {str(array.dtype).removeprefix('torch.')}")
-    return array if array.dtype in (torch.bool, torch.int64) else array.to(torch.int64)
 
 
 def record_entries(index: Any) -> Entries:
@@ -105,13 +86,13 @@ def record_entries(index: Any) -> Entries:
     if isinstance(index, TensorDictBase | Mapping):
         if any(index.get(name) is None for name in MEMBER_LEAVES):
             raise TypeError(f"index ({sorted(map(str, index.keys()))}) must hold {list(MEMBER_LEAVES)}")
-        return [(("index", str(name)), array_of(value)) for name, value in index.items()]
+        return [(("index", str(name)), index_array(value)) for name, value in index.items()]
     if isinstance(index, tuple):
-        parts = [array_of(part).reshape(-1) for part in index]
+        parts = [index_array(part).reshape(-1) for part in index]
         if len({part.shape for part in parts}) > 1:
             raise IndexError(f"index (coordinates of {[part.numel() for part in parts]} records) must be equally long")
         return [(("index",), torch.stack(parts, 1))]
-    tensor = array_of(index)
+    tensor = index_array(index)
     return [(("index",), tensor.reshape(1) if tensor.ndim == 0 else tensor)]
 
 
@@ -169,7 +150,7 @@ def _encode_parts(index: tuple[Any, ...]) -> tuple[tuple[int, ...], Entries]:
         elif isinstance(part, int | np.integer) and not isinstance(part, bool):
             kind, leaf = 0, torch.tensor(_integer(part), device="cpu")
         else:
-            kind, leaf = 2, array_of(part)
+            kind, leaf = 2, index_array(part)
         kinds |= kind << 2 * place
         entries.append((("index", str(place)), leaf))
     return (Kind.PARTS, len(index), kinds), entries

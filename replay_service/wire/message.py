@@ -11,6 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from replay_service.errors import LayoutError
 from replay_service.specs import Key, Spec
 from replay_service.structure import Leaf, Rows
 from replay_service.wire.layout import Axis, Layout
@@ -42,6 +43,7 @@ class Message:
         objects: what is no tensor; only Ray objects carry it.
         flat: the payload, uint8 `[bytes]`, where it lies apart from the header: on a device.
         obstacle: the part of `objects` that is no dense tensor, by name. Stays at this end.
+        refusal: what is wrong with `objects` as rows, if it is not that they are no tensors. Stays at this end.
     """
 
     verb: Verb
@@ -56,6 +58,7 @@ class Message:
     objects: Any = None
     flat: Tensor | None = None
     obstacle: str = ""
+    refusal: LayoutError | None = None
 
     @property
     def statics(self) -> dict[str, Any]:

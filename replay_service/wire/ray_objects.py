@@ -7,6 +7,7 @@ What a caller gets is copied once out of Ray's read-only memory into a recycled 
 
 from __future__ import annotations
 
+import pickle
 import threading
 from typing import Any
 
@@ -21,7 +22,7 @@ from replay_service.wire.conversation import Conversation, checked
 from replay_service.wire.message import Message
 from replay_service.wire.packing import Frame
 
-__all__ = ["RayChannel", "node_address", "readable", "sendable"]
+__all__ = ["RayChannel", "cause_of", "node_address", "readable", "sendable"]
 
 DEFAULT_IN_FLIGHT = 16
 
@@ -113,6 +114,10 @@ class RayChannel:
                 return self._actor.serve.remote(sendable(frame), request.objects)
             except RayError as error:
                 raise self.translated(error, 0) from error
+            except (TypeError, pickle.PicklingError) as error:  # from Ray: what goes along cannot be pickled
+                raise TypeError(
+                    f"{request.obstacle or 'data'} must be something that pickle takes, to go over Ray as an object; {cause_of(error)}"
+                ) from error
 
 
 class RayPending:
@@ -225,6 +230,13 @@ def _owned(objects: Any) -> Any:
     if type(objects) is dict:
         return {name: _owned(value) for name, value in objects.items()}
     return objects
+
+
+def cause_of(error: Exception) -> str:
+    """What pickle said, without the long report that Ray puts before it."""
+    while isinstance(error.__cause__, Exception):
+        error = error.__cause__
+    return _first_line(error)
 
 
 def _first_line(error: Exception) -> str:

@@ -220,7 +220,12 @@ REFUSED: list[tuple[str, dict[str, Any], type, str]] = [
     ("rows", {"patch": state_patch(1, 2, 3)}, LayoutError, r"patch \(3 rows\) must have one row per index; got 2"),
     ("one bad of two", {"patch": {**state_patch(1, 2), "version": torch.zeros(2)}}, LayoutError, "version: int64"),
     ("generations", {"generation": torch.zeros(3, dtype=torch.int64)}, ValueError, r"generation \(3 entries\)"),
-    ("fractional index", {"index": torch.tensor([0.0, 1.0])}, TypeError, "index must be integers; got float32"),
+    (
+        "fractional index",
+        {"index": torch.tensor([0.0, 1.0])},
+        TypeError,
+        "index must be integers or flags; got float32",
+    ),
     ("mask", {"index": torch.tensor([True, False])}, TypeError, "index must be integers; got bool"),
     ("no version", {"version_key": "version"}, ValueError, "given together"),
     ("no version key", {"version": 3}, ValueError, "given together"),

@@ -11,6 +11,7 @@ import pytest
 
 from replay_service import LazyTensorStorage, ListStorage, ReplayBuffer, TensorDictReplayBuffer
 from replay_service.arena import Arena
+from replay_service.records import ServiceAddress
 from replay_service.service import actor as module
 from replay_service.service.actor import OWNER_VERBS, ReplayActor
 from replay_service.service.calls import OwnerCalls
@@ -28,7 +29,7 @@ def _alone(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def make(recipe: Any) -> ReplayActor:
-    return ReplayActor(recipe, "name", "space", "ray", 1)
+    return ReplayActor(recipe, ServiceAddress("name", "space", transport="ray", timeout_s=12.0), 1)
 
 
 def buffer() -> ReplayBuffer:

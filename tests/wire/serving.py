@@ -8,6 +8,7 @@ from typing import Any
 
 import ray
 
+from replay_service.records import ServiceAddress
 from replay_service.service.actor import ReplayActor
 from replay_service.service.dispatch import Dispatch
 
@@ -27,7 +28,7 @@ class Changing(ReplayActor):
     def host(self, recipe: Callable[[], Any], transport: str = "ray", allow_callables: bool = False) -> None:
         """Hosts a new buffer from now on."""
         name, namespace = self._place
-        ReplayActor.__init__(self, recipe, name, namespace, transport, 1, allow_callables)
+        ReplayActor.__init__(self, recipe, ServiceAddress(name, namespace, transport=transport), 1, allow_callables)
 
     def pid(self) -> int:
         """The process, to be stopped or killed by a test."""

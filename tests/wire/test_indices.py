@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 from tensordict import TensorDict
 
 from replay_service.arena import Arena
-from replay_service.wire.indices import array_of, decode_index, encode_index, names_one, record_entries, records_named
+from replay_service.arguments import index_array
+from replay_service.wire.indices import decode_index, encode_index, names_one, record_entries, records_named
 from replay_service.wire.message import Message, compose
 from replay_service.wire.packing import ProtocolError, known_layouts, pack, unpack
 from replay_service.wire.verbs import Verb
@@ -104,10 +105,10 @@ def test_what_does_not_fit(index: Any) -> None:
 
 
 def test_array_of_keeps_flags_and_refuses_fractions() -> None:
-    assert array_of([True, False]).dtype is torch.bool
-    assert array_of(3).tolist() == 3
+    assert index_array([True, False]).dtype is torch.bool
+    assert index_array(3).tolist() == 3
     with pytest.raises(TypeError, match="float32"):
-        array_of(torch.ones(2))
+        index_array(torch.ones(2))
 
 
 def text(name: str) -> torch.Tensor:
