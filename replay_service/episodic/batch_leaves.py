@@ -121,11 +121,10 @@ def torch_index(index: Any, leaf: Tensor) -> Any:
     dimension = 0
     for part in parts:
         if isinstance(part, slice) and (part.step or 1) < 0:
-            part = torch.arange(leaf.shape[dimension], device="cpu")[
-                torch.arange(leaf.shape[dimension], device="cpu").numpy()[part].copy()
-            ]
-        elif isinstance(part, np.ndarray | np.generic | list):
-            part = torch.as_tensor(np.asarray(part), device="cpu")
+            part = np.arange(leaf.shape[dimension])[part]
+        if isinstance(part, np.ndarray | np.generic | list):
+            array = np.array(part, dtype=np.int64 if isinstance(part, list) and not part else None)
+            part = torch.as_tensor(array, device="cpu")
         adapted.append(part)
         dimension += part is not None
     return tuple(adapted)
