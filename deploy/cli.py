@@ -17,6 +17,7 @@ from rich.live import Live
 from typer.core import TyperCommand
 
 from deploy.board import as_json, connect_lines, status_view
+from deploy.checkpoints import load_service, save_service, saved_line
 from deploy.config import load_config, preset_names
 from deploy.connection import prefer_token, stuck_in_ray
 from deploy.errors import ConfigError, DeployError
@@ -42,6 +43,7 @@ app = typer.Typer(
 Name = Annotated[str | None, typer.Argument(help="Name of the service.")]
 Namespace = Annotated[str | None, typer.Option(help="Its namespace.")]
 Address = Annotated[str | None, typer.Option(help="Its Ray, as host:port.")]
+Timeout = Annotated[float, typer.Option(help="Seconds that it may take.", min=1.0)]
 StateDir = Annotated[Path | None, typer.Option(help="Folder that remembers what runs.", file_okay=False)]
 
 
@@ -132,6 +134,80 @@ def down(
             typer.echo(f"The Ray at {stopped.ray} is down.")
         if stopped.kept:
             typer.echo(f"The Ray that `up` started stays: {stopped.kept}. Stop it with: replay-service down --all")
+
+
+@app.command()
+def save(
+    path: Annotated[Path, typer.Argument(help="Folder for the checkpoint, on the service's node.")],
+    name: Name = None,
+    namespace: Namespace = None,
+    address: Address = None,
+    state_dir: StateDir = None,
+    timeout: Timeout = 600.0,
+) -> None:
+    """Save a service's buffer, on its own node, while it is used; a later save to the same path writes what changed."""
+    with _complaints():
+        record = StateFile(state_dir).read().pick(name, namespace, address)
+        typer.echo(saved_line(record.name, save_service(record, path, timeout)))
+
+
+@app.command()
+def load(
+    path: Annotated[Path, typer.Argument(help="A checkpoint, on the service's node.")],
+    name: Name = None,
+    namespace: Namespace = None,
+    address: Address = None,
+    state_dir: StateDir = None,
+    timeout: Timeout = 600.0,
+) -> None:
+    """Load a checkpoint into a service's buffer, in the place of what it holds."""
+    with _complaints():
+        record = StateFile(state_dir).read().pick(name, namespace, address)
+        typer.echo(f"{record.name!r} holds {load_service(record, path, timeout):,} records of {path}.")
+
+
+@app.command("import")
+def import_(
+    source: Annotated[Path, typer.Argument(help="HDF5 or .npz file, Minari's or a replay buffer's memory-mapped folder.")],
+    name: Name = None,
+    namespace: Namespace = None,
+    address: Address = None,
+    state_dir: StateDir = None,
+    checkpoint: Annotated[Path | None, typer.Option(help="Make a checkpoint instead; needs no service.")] = None,
+    chunk: Annotated[int, typer.Option(help="Records moved at once.", min=1)] = 4096,
+) -> None:
+    """Append recorded data to a service's buffer, or make a checkpoint of it."""
+    with _complaints():
+        from deploy.moving import import_into_checkpoint, import_into_service
+
+        shows = sys.stderr.isatty()
+        if checkpoint is not None:
+            typer.echo(f"{import_into_checkpoint(source, checkpoint, chunk, shows):,} records are in {checkpoint}.")
+            return
+        record = StateFile(state_dir).read().pick(name, namespace, address)
+        typer.echo(f"{import_into_service(source, record, chunk, shows):,} records went to {record.name!r}.")
+
+
+@app.command()
+def export(
+    target: Annotated[Path, typer.Argument(help="File ending with .npz or .h5, or a folder for memory-mapped columns.")],
+    name: Name = None,
+    namespace: Namespace = None,
+    address: Address = None,
+    state_dir: StateDir = None,
+    checkpoint: Annotated[Path | None, typer.Option(help="Take the records of this checkpoint; needs no service.")] = None,
+    chunk: Annotated[int, typer.Option(help="Records moved at once.", min=1)] = 4096,
+) -> None:
+    """Write a service's or a checkpoint's records, the oldest first, for other programs."""
+    with _complaints():
+        from deploy.moving import export_checkpoint, export_service
+
+        shows = sys.stderr.isatty()
+        if checkpoint is not None:
+            typer.echo(f"{export_checkpoint(checkpoint, target, chunk, shows):,} records are in {target}.")
+            return
+        record = StateFile(state_dir).read().pick(name, namespace, address)
+        typer.echo(f"{export_service(record, target, chunk, shows):,} records are in {target}.")
 
 
 @app.command()

@@ -73,7 +73,8 @@ class Persistence(BufferState):
     def loads(self, path: str | os.PathLike[str], *, timeout: float | None = None) -> None:
         """Loads a checkpoint; the parts, their settings and `batch_size` stay this buffer's own.
 
-        Everything is read and checked before the first change, so that a checkpoint that is refused leaves the buffer as it is.
+        Everything is read and checked before the first change, so that a checkpoint that is refused leaves the buffer as it is. The
+        checkpoint of a buffer whose sampler keeps nothing (`RandomSampler`) goes with any sampler, which is told of all records then.
 
         Args:
             path: a checkpoint that `dumps` wrote.
@@ -87,10 +88,16 @@ class Persistence(BufferState):
         source = Checkpoint(path, KIND)
         state = read_tree(source, STATE)
         with self.lock:
+            starts_over = isinstance(state, dict) and state.get("sampler") == {} != self._sampler.state_dict()
+            if starts_over:
+                state["sampler"] = self._sampler.state_dict()
             require_state(source, {"sampler": self._sampler, "writer": self._writer}, self._storage, state)
         apply = read_records(self._storage.checkpointer, self._storage, source)
         with self.lock:
             self.load_state_dict({**state, RECORDS: apply})
+            if starts_over:
+                self._sampler.empty()
+                self._tell_stored(self._sampler)
             self._last_saved = source.folder
 
     def dump(self, path: str | os.PathLike[str]) -> SaveReceipt:

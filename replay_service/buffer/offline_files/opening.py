@@ -13,6 +13,7 @@ import numpy as np
 
 from replay_service.buffer.offline_files.column_file import ColumnFile
 from replay_service.buffer.offline_files.episode_file import EpisodeFile, is_episode_file
+from replay_service.buffer.offline_files.mapped_dump import MappedDump, is_mapped_dump
 from replay_service.buffer.offline_files.offline_file import OfflineFile
 from replay_service.errors import LayoutError
 
@@ -32,7 +33,8 @@ def open_offline_file(
     """Opens a file of recorded steps.
 
     Args:
-        path: an HDF5 file of episodes (Minari) or of columns, an `.npz` archive of columns, or the folder of a Minari data set.
+        path: an HDF5 file of episodes (Minari) or of columns, an `.npz` archive of columns, the folder of a Minari data set,
+            or that of memory-mapped columns that another replay buffer dumped (`MappedDump`).
         columns: of files of columns: how entries are called there, as for `ColumnNames`.
         extra: of files of columns: further ones to keep, True for all.
 
@@ -42,6 +44,10 @@ def open_offline_file(
         ModuleNotFoundError: it is an HDF5 file, and h5py is not installed.
         ValueError: `columns` or `extra` for a file of episodes.
     """
+    if Path(path).is_dir() and is_mapped_dump(Path(path)):
+        if columns is not None or extra:
+            raise ValueError(f"columns and extra must be left out for {path}: a dumped buffer is read as it is")
+        return MappedDump(Path(path))
     file = _located(Path(path))
     with file.open("rb") as opened:
         signature = opened.read(len(HDF5_SIGNATURE))

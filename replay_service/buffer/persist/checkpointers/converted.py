@@ -52,6 +52,7 @@ class FrozenRecords(Frozen):
             ],
             "lanes": list(storage.lane_shape),
             "filled": int(storage.filled),
+            "slots": int(storage.slots),
             "sources": storage.table.sources(int(storage.filled) * storage.lanes),
         }
         stamps = storage.generations

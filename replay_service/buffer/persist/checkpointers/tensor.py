@@ -64,7 +64,7 @@ class FrozenTable(Frozen):
         self._columns: list[Column] = [] if table is None else table.columns
         self._spec = None if table is None else table.spec
         self._lanes = tuple(storage.lane_shape)
-        self._filled = int(storage.filled)
+        self._filled, self._slots = int(storage.filled), int(storage.slots)
         stamps = storage.generations
         self._stamps = None if stamps is None else stamps.state_dict()
         rows = self._filled * storage.lanes
@@ -87,6 +87,7 @@ class FrozenTable(Frozen):
             "columns": [frozen.description for frozen in self._frozen],
             "lanes": list(self._lanes),
             "filled": self._filled,
+            "slots": self._slots,
             "sources": self._sources,
         }
 
