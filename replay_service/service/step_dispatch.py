@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy as copying
 from collections.abc import Callable
 from typing import Any
 
@@ -129,11 +130,8 @@ class StepDispatch(Dispatch):
 
     def _column(self, request: Message) -> Message:
         key = tuple(request.statics["key"])
-        with self.steps.lock:
-            reply = value_reply(request.verb, self.steps.column(key))
-            # What is sent is packed after the lock is given back, and others write meanwhile.
-            reply.tensors = [tensor.clone() for tensor in reply.tensors]
-            return reply
+        with self.steps.lock:  # what is sent is packed after it is given back, and others write meanwhile
+            return value_reply(request.verb, copying.deepcopy(self.steps.column(key)))
 
     def _has_null(self, request: Message) -> Message:
         return Message(request.verb, arguments=(int(self.steps.hasnull()),))
