@@ -5,7 +5,7 @@
 Eight episodes of CartPole, rendered at 400×600, are written by a `VideoWriter`. First: bytes of files and references per step, beside
 the pixels themselves and beside pixels that zstd has compressed one by one. Then: batches of 64 frames through `DecodeVideoTransform`, as
 slices of 16 steps and as single random frames, with one decoder kept open and with eight. Random frames start at the last keyframe
-before each, and with one decoder nearly every frame opens its file anew.
+before each, and with one decoder every batch opens each of its files anew.
 """
 
 from __future__ import annotations

@@ -94,7 +94,7 @@ class VideoWriter:
             OSError: the file cannot be written. After this and all others, the episode is as before the call.
         """
         self._require_open()
-        row = step if isinstance(step, TensorDictBase) else TensorDict(step)
+        row = step if isinstance(step, TensorDictBase) else _row(step)
         if row.batch_dims:
             raise ValueError(f"step ({list(row.batch_size)}) must be a single one, without batch dimensions")
         for key in filter(None, (self._frame_key, self._next_frame_key)):
@@ -168,6 +168,19 @@ class VideoWriter:
     def _require_open(self) -> None:
         if self._closed:
             raise ValueError("writer must be open; it was closed")
+
+
+def _row(step: dict[str, Any]) -> TensorDict:
+    """A step as a TensorDict `[]`; numbers and lists become tensors on the CPU, whatever torch's default device is."""
+    made = {
+        name: _row(value) if isinstance(value, dict) else torch.as_tensor(value, device=_device_of(value))
+        for name, value in step.items()
+    }
+    return TensorDict(made, [])
+
+
+def _device_of(value: Any) -> torch.device | None:
+    return value.device if isinstance(value, Tensor) else torch.device("cpu")
 
 
 def _require_alike(row: TensorDictBase, first: TensorDictBase) -> None:

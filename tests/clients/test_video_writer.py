@@ -64,6 +64,23 @@ def test_steps_refer_to_their_frames_and_to_the_next_ones(tmp_path: Path) -> Non
 
 
 @needs_video
+def test_all_stays_on_the_cpu_whatever_torchs_default_device_is(tmp_path: Path) -> None:
+    frames = drawn(5)
+    with torch.device("meta"):
+        buffer = _buffer()
+        with VideoWriter(buffer, tmp_path, encoding=LOSSLESS) as writer:
+            for frame in frames:
+                writer.append(frame, STEP)
+            writer.end_episode()
+        stored = buffer[:]
+        decoded = [stored["frame"].decode(), stored["frame"][3].decode(), stored["frame"].rebin(2).decode()]
+        timed = VideoClipRef.from_timestamps(stored["frame"].source, [0.1]).decode()
+        counted = VideoClipRef(stored["frame"].source)
+    assert torch.equal(decoded[0], frames)
+    assert {part.device.type for part in [*decoded, timed, counted.file_id, stored["action"]]} == {"cpu"}
+
+
+@needs_video
 def test_nothing_is_stored_before_the_episode_ends(tmp_path: Path) -> None:
     buffer = _buffer()
     writer = VideoWriter(buffer, tmp_path)

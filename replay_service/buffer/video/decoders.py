@@ -66,7 +66,7 @@ class OpenVideo:
         try:
             with self._lock:
                 if len(runs) == len(frames):  # single ones, asked for together
-                    return [self._decoder.get_frames_at(frames).data]
+                    return [self._decoder.get_frames_at(torch.tensor(frames, device="cpu")).data]
                 return [self._decoder.get_frames_in_range(*run).data for run in runs]
         except (RuntimeError, IndexError) as error:
             raise ValueError(f"source ({self.path!r}) must be a whole video; {_first_line(error)}") from error
@@ -190,7 +190,7 @@ def _opened(path: str, stream: int | None) -> Any:
     """torchcodec's decoder, which has counted the frames of the stream."""
     kind = require_torchcodec()
     try:
-        return kind.VideoDecoder(path, stream_index=stream, seek_mode="exact")
+        return kind.VideoDecoder(path, stream_index=stream, seek_mode="exact", device="cpu")
     except ValueError as error:  # no such stream
         raise ValueError(f"stream ({stream}) must be a video stream of {path!r}; {_first_line(error)}") from error
     except RuntimeError as error:
