@@ -6,6 +6,7 @@ import importlib
 from typing import Any
 
 from clients.authentication import present_token
+from clients.episodic_handle import EpisodicClient
 from clients.futures import Future
 from clients.handle import ReplayClient, connect
 
@@ -18,6 +19,7 @@ __all__ = [
     "CollectorRecipe",
     "DQNPolicy",
     "DummyVectorEnv",
+    "EpisodicClient",
     "Future",
     "Learner",
     "OfflineTrainer",
