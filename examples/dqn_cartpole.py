@@ -14,7 +14,7 @@ from clients.collector import Collector
 from clients.environments import make_environments
 from clients.policies.dqn import DQNPolicy, EpsilonSchedule
 from clients.trainers import OffpolicyTrainer
-from examples.solving import Task, parsed
+from examples.solving import TEST_EPISODES, Task, parsed
 from replay_service.episodic import PrioritizedVectorReplayBuffer
 
 __all__ = ["main"]
@@ -43,15 +43,16 @@ def main(arguments: list[str] | None = None) -> int:
             trainer = OffpolicyTrainer(
                 policy,
                 collector,
-                task.tester(policy, 10),
+                task.tester(policy),
                 max_epoch=1000,
                 step_per_epoch=4096,
                 step_per_collect=64,
-                episode_per_test=10,
+                episode_per_test=TEST_EPISODES,
                 batch_size=128,
                 update_per_step=1 / 8,
                 train_fn=explore,
                 test_in_train=False,
+                logger=task.points,
             )
             return task.solve(trainer)
 

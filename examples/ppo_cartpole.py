@@ -14,7 +14,7 @@ from clients.collector import Collector
 from clients.environments import make_environments
 from clients.policies.ppo import PPOPolicy
 from clients.trainers import OnpolicyTrainer
-from examples.solving import Task, parsed
+from examples.solving import TEST_EPISODES, Task, parsed
 from replay_service.episodic import VectorReplayBuffer
 
 __all__ = ["main"]
@@ -35,14 +35,15 @@ def main(arguments: list[str] | None = None) -> int:
             trainer = OnpolicyTrainer(
                 policy,
                 Collector(policy, make_environments(task.env, ENVS), buffer, seed=task.seed),
-                task.tester(policy, 10),
+                task.tester(policy),
                 max_epoch=1000,
                 step_per_epoch=STEPS_PER_COLLECT,
                 step_per_collect=STEPS_PER_COLLECT,
-                episode_per_test=10,
+                episode_per_test=TEST_EPISODES,
                 batch_size=256,
                 repeat_per_collect=10,
                 test_in_train=False,
+                logger=task.points,
             )
             return task.solve(trainer)
 

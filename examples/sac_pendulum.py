@@ -12,7 +12,7 @@ from clients.collector import Collector
 from clients.environments import make_environments
 from clients.policies.sac import SACPolicy
 from clients.trainers import OffpolicyTrainer
-from examples.solving import Task, parsed
+from examples.solving import TEST_EPISODES, Task, parsed
 from replay_service.episodic import VectorReplayBuffer
 
 __all__ = ["main"]
@@ -41,14 +41,15 @@ def main(arguments: list[str] | None = None) -> int:
             trainer = OffpolicyTrainer(
                 policy,
                 collector,
-                task.tester(policy, 10),
+                task.tester(policy),
                 max_epoch=1000,
                 step_per_epoch=1000,
                 step_per_collect=32,
-                episode_per_test=10,
+                episode_per_test=TEST_EPISODES,
                 batch_size=128,
                 update_per_step=0.5,
                 test_in_train=False,
+                logger=task.points,
             )
             return task.solve(trainer)
 

@@ -5,9 +5,10 @@ from __future__ import annotations
 import argparse
 import logging
 import time
+from collections import deque
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -15,17 +16,39 @@ import gymnasium
 import ray
 import torch
 
+from clients.collect_stats import CollectStats
 from clients.collector import Collector
 from clients.environments import make_environments
 from clients.policy import Policy
+from clients.trainers.loggers import TrainingLogger
 from clients.trainers.trainer import Trainer
 from deploy.curves import LearningCurve, RunFolder
 
-__all__ = ["Task", "parsed"]
+__all__ = ["TEST_EPISODES", "CurvePoints", "Task", "parsed"]
 
 OBJECT_STORE_BYTES = 200_000_000
 UNSEEN_SEEDS = 2_000_000_000  # far from the seeds of collecting and testing
-PROOF_EPISODES = 20
+TEST_EPISODES = 20
+EPISODES_IN_MEAN = 50
+
+
+class CurvePoints(TrainingLogger):
+    """Gathers the learning curve while a trainer runs that has it for its logger."""
+
+    def __init__(self) -> None:
+        self.collected: list[tuple[int, float]] = []
+        self.tested: list[tuple[int, float]] = []
+        self._returns: deque[float] = deque(maxlen=EPISODES_IN_MEAN)
+
+    def log_train(self, stats: CollectStats, env_step: int) -> None:
+        """Note the mean return of the last episodes, those of `stats` among them."""
+        if stats.n_collected_episodes:
+            self._returns.extend(stats.returns.tolist())
+            self.collected.append((env_step, sum(self._returns) / len(self._returns)))
+
+    def log_test(self, stats: CollectStats, env_step: int) -> None:
+        """Note the mean return of a test."""
+        self.tested.append((env_step, float(stats.returns.mean())))
 
 
 @dataclass(frozen=True)
@@ -33,7 +56,7 @@ class Task:
     """One environment to be solved.
 
     env: Gymnasium id. threshold: the mean return that counts as solved. title: of the learning curve. seed: of everything.
-    minutes: give up after so many. runs: folder in which the run gets a folder.
+    minutes: give up after so many. runs: folder in which the run gets a folder. points: the logger of its trainer.
     """
 
     env: str
@@ -42,6 +65,7 @@ class Task:
     seed: int = 0
     minutes: float = 10.0
     runs: Path = Path("runs")
+    points: CurvePoints = field(default_factory=CurvePoints)
 
     def spaces(self) -> tuple[gymnasium.Space[Any], gymnasium.Space[Any]]:
         """(observation space, action space) of one environment."""
@@ -49,9 +73,9 @@ class Task:
         one.close()
         return one.observation_space, one.action_space
 
-    def tester(self, policy: Policy, episodes: int) -> Collector:
-        """A collector that stores nothing, with an environment per episode, whose seeds no training collector has."""
-        collector = Collector(policy, make_environments(self.env, episodes))
+    def tester(self, policy: Policy) -> Collector:
+        """A collector for tests of `TEST_EPISODES` episodes, each in an environment of its own, from seeds of their own."""
+        collector = Collector(policy, make_environments(self.env, TEST_EPISODES))
         collector.reset(seed=1_000_000_000 + self.seed)
         return collector
 
@@ -80,13 +104,9 @@ class Task:
         Writes `metrics.jsonl`, `learning_curve.png` and `policy.pt` into the run's folder.
         """
         begun_s = time.monotonic()
-        curve = LearningCurve(self.title, self.threshold)
         proven: float | None = None
         with RunFolder(self.runs) as folder:
             for epoch, stat, _ in trainer:
-                curve.greedy.append((stat["env_step"], stat["test_reward"]))
-                if stat["n/ep"]:
-                    curve.collected.append((stat["env_step"], stat["rew"]))
                 elapsed_s = round(time.monotonic() - begun_s, 1)
                 folder.record("epoch", epoch=epoch, elapsed_s=elapsed_s, **stat)
                 if stat["test_reward"] >= self.threshold:
@@ -97,22 +117,23 @@ class Task:
                 if elapsed_s > self.minutes * 60:
                     break
             trainer.close()
+            curve = LearningCurve(self.title, self.threshold, self.points.collected, self.points.tested)
             curve.draw(folder.path / "learning_curve.png")
             torch.save(trainer.policy.weights(), folder.path / "policy.pt")
         solved = proven is not None and proven >= self.threshold
         print(
             f"{'Solved' if solved else 'Not solved'}: {self.env}, mean return "
-            f"{'none proven' if proven is None else f'{proven:.1f}'} over {PROOF_EPISODES} unseen episodes "
+            f"{'none proven' if proven is None else f'{proven:.1f}'} over {TEST_EPISODES} unseen episodes "
             f"(needs {self.threshold:g}), {time.monotonic() - begun_s:.0f} s. Written: {folder.path}"
         )
         return 0 if solved else 1
 
     def _proof(self, policy: Policy, epoch: int) -> float:
         """Mean return of episodes from seeds that nothing has been chosen by."""
-        collector = Collector(policy.eval(), make_environments(self.env, PROOF_EPISODES))
+        collector = Collector(policy.eval(), make_environments(self.env, TEST_EPISODES))
         try:
-            collector.reset(seed=UNSEEN_SEEDS + self.seed + epoch * PROOF_EPISODES)
-            return float(collector.collect(n_episode=PROOF_EPISODES).returns.mean())
+            collector.reset(seed=UNSEEN_SEEDS + self.seed + epoch * TEST_EPISODES)
+            return float(collector.collect(n_episode=TEST_EPISODES).returns.mean())
         finally:
             collector.close()
             policy.train()

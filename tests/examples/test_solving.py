@@ -12,12 +12,13 @@ import numpy as np
 import pytest
 from gymnasium import spaces
 
+from clients.collect_stats import CollectStats
 from clients.collector import Collector
 from clients.environments import make_environments
 from clients.policies.dqn import DQNPolicy
 from clients.trainers import OffpolicyTrainer
 from examples import dqn_cartpole, ppo_cartpole, sac_pendulum
-from examples.solving import Task, parsed
+from examples.solving import TEST_EPISODES, CurvePoints, Task, parsed
 from replay_service.episodic import VectorReplayBuffer
 
 
@@ -38,7 +39,7 @@ class Epochs:
     def __iter__(self) -> Iterator[Any]:
         for value in self._returns:
             self.given += 1
-            yield self.given, {"env_step": self.given, "test_reward": value, "n/ep": 0, "rew": 0.0}, {}
+            yield self.given, {"env_step": self.given, "test_reward": value}, {}
 
     def close(self) -> None:
         self.closed = True
@@ -85,25 +86,38 @@ def test_goes_with_a_real_trainer(task: Task) -> None:
     trainer = OffpolicyTrainer(
         policy,
         Collector(policy, make_environments(task.env, 2), buffer, seed=0),
-        task.tester(policy, 2),
+        task.tester(policy),
         max_epoch=2,
         step_per_epoch=16,
         step_per_collect=8,
-        episode_per_test=2,
+        episode_per_test=TEST_EPISODES,
+        logger=task.points,
         batch_size=4,
         update_per_step=0.25,
         show_progress=False,
         verbose=False,
     )
     assert task.solve(trainer) == 0  # any policy lasts longer than five steps
+    assert [step for step, _ in task.points.tested] == [0, 16]
     first = lines(task)[0]
     assert (first["env_step"], first["gradient_step"]) == (16, 4)
     assert math.isfinite(first["loss"])
 
 
+def test_the_curve_is_of_the_last_episodes_and_of_tests() -> None:
+    points = CurvePoints()
+    for step, returns in enumerate([[], [1.0, 3.0], [5.0], [7.0] * 50], start=1):
+        found = np.array(returns, dtype=np.float64)
+        stats = CollectStats(8, len(returns), found, found.astype(np.int64), 0.1)
+        points.log_train(stats, step)
+    points.log_test(stats, 9)
+    assert points.collected == [(2, 2.0), (3, 3.0), (4, 7.0)]
+    assert points.tested == [(9, 7.0)]
+
+
 def test_testers_begin_with_the_same_episodes(task: Task) -> None:
     policy = policy_of(task)
-    one, other = (task.tester(policy.eval(), 3).collect(n_episode=3).returns for _ in range(2))
+    one, other = (task.tester(policy.eval()).collect(n_episode=3).returns for _ in range(2))
     assert np.array_equal(one, other)
 
 
