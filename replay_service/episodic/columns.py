@@ -222,6 +222,8 @@ class ObjectColumn(StepColumn):
     def fit(self, rows: Any) -> Array:
         """`rows` as an array of objects."""
         array = as_objects(rows)
+        if self.shape == () and array.ndim > 1:  # arrays among other objects: each row is one
+            array = as_objects(list(rows))
         if array.shape[1:] != self.shape:
             raise self._refuse(array.shape, array.shape[0])
         return array

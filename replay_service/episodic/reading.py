@@ -65,7 +65,7 @@ class BufferReading(BufferParts):
     def sample_plan(self, batch_size: int | None, n_step: int | None = None, gamma: float = 0.99) -> tuple[Ints, Plan]:
         """Draws as `sample` does, and what it reads then; hold the lock until it is read."""
         if n_step is not None and len(self):
-            n_step_rewards(self, np.empty(0, np.int64), n_step, gamma)  # refuses numbers before anything is drawn
+            n_step_rewards(self, np.empty(0, np.int64), min(n_step, 1), gamma)  # refuses before anything is drawn
         slots = self.sample_indices(batch_size)
         plan = self._plan(slots)
         if n_step is not None:

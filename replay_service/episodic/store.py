@@ -104,6 +104,8 @@ class StepStore:
             if value is None:
                 checked.writes.append((column, None))
                 continue
+            if key[0] not in NEEDED:
+                value = _without_none(value, column)
             fitting = column.fit(value)
             if len(fitting) != rows:
                 raise LayoutError(f"{key_name(key)} ({len(fitting)} rows) must have the {rows} rows of the others")
@@ -226,6 +228,15 @@ def _readings(part: Any, slots: Ints) -> Any:
     if type(part) is dict:
         return {name: _readings(inner, slots) for name, inner in part.items()}
     return Reading(part, slots)
+
+
+def _without_none(value: Any, column: StepColumn) -> Any:
+    """Rows for a column of numbers, with zeros where an entry that may be missing is None."""
+    if not isinstance(value, np.ndarray) or value.dtype != object or column.tensor is None:
+        return value
+    if all(row is None for row in value):
+        return np.zeros((len(value), *column.shape))
+    return np.array([np.zeros(column.shape) if row is None else row for row in value])
 
 
 def _rows_of(value: Any, rows: int) -> Any:

@@ -88,6 +88,8 @@ class Histories(RuleBasedStateMachine):
         assert buffer.sample_indices(0).tolist() == order
         assert buffer.last_index.tolist() == model.newest
         assert sorted(buffer.unfinished_index().tolist()) == sorted(model.unfinished)
+        if hasattr(buffer, "update_weight"):
+            assert np.flatnonzero(buffer.weight).tolist() == sorted(order)
         if not order:
             return
         assert buffer.prev(order).tolist() == [model.follow(slot, -1) for slot in order]

@@ -62,6 +62,20 @@ def test_what_is_new_and_what_is_left_out() -> None:
         store.check({}, 1)
 
 
+def test_entries_that_are_sometimes_none() -> None:
+    store = stored(obs=np.zeros(2), info=Batch(n=np.ones(2), o=np.array([None, "x"], object)))
+    some = np.array([None, 5.0], object)
+    info = {"n": some, "o": np.arange(6).reshape(2, 3), "v": np.array([None, None], object)}
+    store.write(np.array([2, 3]), store.check({"obs": np.ones(2), "info": info}, 2))
+    assert store.whole.info.n.tolist() == [1, 1, 0, 5]
+    assert store.whole.info.o[3].tolist() == [3, 4, 5]
+    store.write(np.array([0]), store.check({"obs": np.ones(1), "info": {"n": some[:1], "v": np.ones((1, 2))}}, 1))
+    assert store.whole.info.n.tolist() == [0, 1, 0, 5]
+    assert store.whole.info.v[0].tolist() == [1, 1]
+    with pytest.raises(LayoutError, match="obs"):
+        store.check({"obs": some}, 2)
+
+
 def test_the_last_of_several_rows_for_one_slot_stays() -> None:
     store = StepStore(2)
     rows = {"a": np.arange(4), "t": torch.arange(4), "o": np.array(["a", "b", "c", "d"], object)}
