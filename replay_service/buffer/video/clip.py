@@ -197,7 +197,7 @@ class VideoClipRef(TensorClass):
             path: the file, which is opened.
             timestamps: seconds from the beginning of the stream, of any shape.
             fps: frames per second of a stream that is known to be steady. None: the times of its frames are read from the file, which
-                also suits a variable rate; the stream is decoded once for that, unless its decoder is open and has done so.
+                also suits a variable rate. A few frames around each time are decoded for that; of an unsteady stream all, once.
             stream, auto_decode, device, dtype: as `from_file`.
 
         Returns:

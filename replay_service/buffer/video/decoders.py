@@ -56,6 +56,7 @@ class OpenVideo:
         self.size: tuple[int, int] = (described.height, described.width)
         begin, end = described.begin_stream_seconds or 0.0, described.end_stream_seconds or 0.0
         self.duration_s: float = float(end - begin)
+        self._begin_s = begin
 
     def read(self, frames: list[int], runs: list[tuple[int, int]]) -> list[Tensor]:
         """Frames, ascending and each once, as uint8 `[m, C, H, W]` one part after the other; `runs` says which of them are neighbours.
@@ -71,15 +72,32 @@ class OpenVideo:
         except (RuntimeError, IndexError) as error:
             raise ValueError(f"source ({self.path!r}) must be a whole video; {_first_line(error)}") from error
 
-    def times(self) -> Tensor:
-        """When each frame is shown, in seconds from the beginning of the stream, float64 `[num_frames]`, ascending.
+    def times(self, frames: Tensor | None = None) -> Tensor:
+        """When frames are shown, in seconds from the beginning of the stream, float64 `[n]`.
 
-        Frames are decoded for it once, since containers do not say it of every frame.
+        They are decoded for it, since containers do not say it of every frame; all of them at most once.
+
+        Args:
+            frames: frame numbers int64 `[n]`, ascending and each once; None for all.
+
+        Raises:
+            ValueError: the file breaks off or is damaged.
         """
         with self._lock:
             if self._times is None:
-                self._times = _shown_at(self._decoder, self.num_frames)
-            return self._times
+                found = self._shown_at(torch.arange(self.num_frames, device="cpu") if frames is None else frames)
+                if frames is not None:
+                    return found
+                self._times = found
+            return self._times if frames is None else self._times[frames]
+
+    def _shown_at(self, frames: Tensor) -> Tensor:
+        """The times of frames, decoded a few at a time."""
+        try:
+            parts = [self._decoder.get_frames_at(part).pts_seconds for part in torch.split(frames, TIMES_AT_ONCE)]
+        except (RuntimeError, IndexError) as error:
+            raise ValueError(f"source ({self.path!r}) must be a whole video; {_first_line(error)}") from error
+        return torch.cat(parts) - self._begin_s
 
 
 class DecoderCache:
@@ -214,15 +232,6 @@ def require_torchcodec() -> Any:
             "FFmpeg's libraries must be installed for torchcodec to read or write video; apt-get install ffmpeg (or conda install "
             "ffmpeg) brings them"
         ) from error
-
-
-def _shown_at(decoder: Any, num_frames: int) -> Tensor:
-    parts = [
-        decoder.get_frames_in_range(first, min(first + TIMES_AT_ONCE, num_frames)).pts_seconds
-        for first in range(0, num_frames, TIMES_AT_ONCE)
-    ]
-    times = torch.cat(parts) if parts else torch.zeros(0, dtype=torch.float64, device="cpu")
-    return times - times[:1]
 
 
 def _first_line(error: Exception) -> str:

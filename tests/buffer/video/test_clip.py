@@ -152,6 +152,7 @@ def test_auto_decode_gives_frames_for_an_index(clips: list[str]) -> None:
 def test_frames_are_found_by_time(clips: list[str]) -> None:
     ref = VideoClipRef.from_timestamps(clips[0], torch.tensor([[0.0, 0.14], [0.16, 4.0]]))
     assert ref.frame_index.tolist() == [[0, 1], [2, 39]]
+    assert VideoClipRef.from_timestamps(clips[0], []).batch_size == (0,)
     assert VideoClipRef.from_timestamps(clips[0], [0.5], fps=20).frame_index.tolist() == [10]
     with pytest.raises(ValueError, match=r"timestamps \(4\.5 s\).*clip0\.mp4.*rows \[1\]"):
         VideoClipRef.from_timestamps(clips[0], [1.0, 4.5])

@@ -6,6 +6,8 @@ from typing import Any
 
 import pytest
 import torch
+from hypothesis import given
+from hypothesis import strategies as st
 
 from replay_service.buffer.video.times import nearest_frames
 
@@ -17,10 +19,12 @@ class Stream:
         self.path = "stream.mp4"
         self.num_frames = len(times)
         self.duration_s = duration_s
+        self.asked: list[int] = []
         self._times = torch.tensor(times, dtype=torch.float64)
 
-    def times(self) -> torch.Tensor:
-        return self._times
+    def times(self, frames: torch.Tensor | None = None) -> torch.Tensor:
+        self.asked.append(self.num_frames if frames is None else frames.numel())
+        return self._times if frames is None else self._times[frames]
 
 
 def nearest(video: Any, times: Any, fps: float | None = None) -> list[Any]:
@@ -36,6 +40,30 @@ def test_the_nearest_frame_of_an_unsteady_stream() -> None:
     assert nearest(video, 0.05) == 1  # of two as near, the later one
     assert nearest(video, [[0.5], [2.1]]) == [[2], [3]]
     assert nearest(video, []) == []
+
+
+@given(
+    st.lists(st.integers(1, 50), min_size=1, max_size=40),
+    st.lists(st.floats(0, 1), min_size=1, max_size=5),
+    st.booleans(),
+)
+def test_the_frame_found_is_the_nearest_of_all(gaps: list[int], places: list[float], steady: bool) -> None:
+    lengths = torch.tensor([10] * len(gaps) if steady else gaps, dtype=torch.float64) / 100
+    times = lengths.cumsum(0) - lengths
+    video = Stream(*times.tolist(), duration_s=float(lengths.sum()))
+    wanted = torch.tensor(places, dtype=torch.float64) * lengths.sum()
+    found = nearest(video, wanted)
+    distance = (times - wanted[:, None]).abs()
+    assert torch.allclose(distance.gather(1, torch.tensor(found)[:, None]).squeeze(1), distance.amin(1))
+
+
+def test_few_frames_of_a_steady_stream_are_looked_at() -> None:
+    video = Stream(*(torch.arange(1000) / 25).tolist(), duration_s=40.0)
+    assert nearest(video, [0.0, 10.03, 39.99, 40.0]) == [0, 251, 999, 999]
+    assert sum(video.asked) < 20
+    unsteady = Stream(*((torch.arange(1000) / 25) ** 1.1).tolist(), duration_s=60.0)
+    nearest(unsteady, [10.0])
+    assert unsteady.asked[-1] == 1000
 
 
 def test_a_steady_rate_that_is_known_is_arithmetic() -> None:
