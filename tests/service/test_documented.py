@@ -4,7 +4,6 @@ both transports."""
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -55,17 +54,18 @@ Find = Callable[[str], Any]
 
 
 @pytest.fixture(scope="module")
-def owners(ray_session: RaySession) -> Iterator[dict[str, Any]]:
-    """One service for each recipe; they start side by side."""
+def owner_of(ray_session: RaySession) -> Iterator[Find]:
+    """`owner_of(recipe)`: the one service of that kind, started when it is first asked for."""
+    started: dict[str, Any] = {}
 
-    def start(name: str) -> Any:
-        kind, settings = RECIPES[name]
-        place = {"namespace": ray_session.namespace, "remote_config": {"num_cpus": 0}}
-        return kind(service_backend="ray", service_backend_options=place, **settings)
+    def found(name: str) -> Any:
+        if name not in started:
+            kind, settings = RECIPES[name]
+            place = {"namespace": ray_session.namespace, "remote_config": {"num_cpus": 0}}
+            started[name] = kind(service_backend="ray", service_backend_options=place, **settings)
+        return started[name]
 
-    with ThreadPoolExecutor() as pool:
-        started = dict(zip(RECIPES, pool.map(start, RECIPES), strict=True))
-    yield started
+    yield found
     for owner in started.values():
         owner.shutdown()
 
@@ -78,10 +78,12 @@ def find(request: pytest.FixtureRequest) -> Find:
         if request.param == "here":
             kind, settings = RECIPES[name]
             return kind(**settings)
-        owner = request.getfixturevalue("owners")[name]
+        owner = request.getfixturevalue("owner_of")(name)
         owner.empty()
         if name != "consuming":
-            owner.set_storage(RECIPES[name][1]["storage"]())  # for records of another layout, and stamps from the beginning
+            owner.set_storage(
+                RECIPES[name][1]["storage"]()
+            )  # for records of another layout, and stamps from the beginning
         return ReplayClient(replace(owner.address, transport=request.param))
 
     return found
