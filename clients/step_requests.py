@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -90,7 +91,7 @@ def steps(reply: Message) -> Batch:
 def indexed(verb: Verb, index: Any, statics: Mapping[str, Any] | None = None) -> Message:
     """A request about the steps at `index`."""
     arguments, entries = encode_index(index)
-    return compose(verb, entries, static=static_text(statics or {}), arguments=arguments)
+    return compose(verb, entries, static=static_text(statics) if statics else "{}", arguments=arguments)
 
 
 def values_request(verb: Verb, arguments: tuple[int, ...] = (), **values: Any) -> Message:
@@ -117,7 +118,7 @@ def value(reply: Message, name: str) -> Any:
 
 def array(reply: Message, name: str) -> Any:
     """An array of a reply; a number if it has no dimension."""
-    found = reply.tensor(name).numpy()
+    found = reply.tensor(name).numpy(force=True)
     return found if found.ndim else found[()]
 
 
@@ -126,5 +127,6 @@ def _batch(reply: Message) -> Batch:
     return together(reply.statics["batch"], [reply.tensors[place] for place in places])
 
 
+@lru_cache(maxsize=256)
 def _batch_static(skeleton: Skeleton) -> str:
     return static_text({"batch": skeleton})

@@ -138,7 +138,10 @@ class ArrayColumn(StepColumn):
         return whole.take(slots, 0, out, "clip")
 
     def read_into(self, slots: Ints, out: Tensor) -> None:
-        """Gathers rows."""
+        """Gathers rows; into a tensor of any device."""
+        if out.device.type != "cpu":
+            out.copy_(torch.from_numpy(np.asarray(self.read(slots))))
+            return
         target = numpy_view(out).reshape((*slots.shape, *self.shape))
         self.whole.take(slots, 0, target, "clip")
 

@@ -85,7 +85,7 @@ def _together(skeleton: Iterable[Any], tensors: Iterator[Tensor]) -> Batch:
         if kind == TENSOR:
             content[name] = next(tensors)
         elif kind == ARRAY:
-            array = next(tensors).numpy()
+            array = next(tensors).numpy(force=True)  # also from a device, where it came by NCCL
             content[name] = array if array.ndim else array[()]
         else:
             content[name] = _together(kind, tensors)

@@ -164,11 +164,11 @@ class StepDispatch(Dispatch):
 
 def _index(request: Message) -> Any:
     index, _ = decode_index(request)
-    return index.numpy() if isinstance(index, Tensor) else index
+    return index.numpy(force=True) if isinstance(index, Tensor) else index
 
 
 def _array(tensor: Tensor | None) -> np.ndarray | None:
-    return None if tensor is None else tensor.numpy()
+    return None if tensor is None else tensor.numpy(force=True)
 
 
 def _size(request: Message) -> int | None:

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
+import numpy as np
 import pytest
 
 from clients.episodic_handle import EpisodicClient
@@ -17,6 +18,7 @@ from replay_service.service.step_dispatch import StepDispatch
 from replay_service.wire.inproc import InprocChannel
 from replay_service.wire.verbs import RECORD_VERBS, STEP_VERBS, Verb
 from tests.contracts.episodic_handle import EpisodicHandleContract, Recipe, prioritized, vector
+from tests.episodic.steps import rows
 
 CALLS = {
     Verb.LENGTH: "__len__",
@@ -75,6 +77,46 @@ def test_a_local_buffer_has_every_call_of_a_handle() -> None:
     buffer = prioritized()
     for name in (*CALLS.values(), "maxsize", "buffer_num", "stack_num", "returns_in_sample"):
         assert hasattr(buffer, name), name
+
+
+def test_every_call_is_one_round_trip() -> None:
+    asked: list[int] = []
+    buffer = prioritized()
+    dispatch = StepDispatch(buffer)
+
+    def serve(frame: Any, objects: Any) -> Any:
+        asked.append(frame.size)
+        return dispatch.serve(frame, objects)
+
+    facts = StepFacts(**dispatch.describe()["steps"])
+    client = EpisodicClient(ServiceAddress("near", "tests", None, "auto"), facts, InprocChannel(serve))
+    calls: list[Any] = [
+        lambda: client.add(rows([1, 2])),
+        lambda: client.submit_add(rows([3, 4]), [1, 0]).result(),
+        lambda: client.sample(4, n_step=3, gamma=0.9),
+        lambda: client.sample_indices(4),
+        lambda: client[[0, 1]],
+        lambda: client.get([0, 1], "obs", stack_num=2),
+        lambda: client.get([0, 1], "nothing", 3),
+        lambda: client.prev([0, 1]),
+        lambda: client.next([0, 1]),
+        client.unfinished_index,
+        lambda: client.update_weight([0, 1], [1.0, 2.0]),
+        lambda: client.get_weight([0, 1]),
+        lambda: client.set_beta(0.5),
+        lambda: client.column("rew"),
+        lambda: client.set_array_at_key(np.ones(2), "ret", index=[0, 1]),
+        client.hasnull,
+        lambda: client.episodic_return(None, np.ones(4), np.ones(4)),
+        client.end_episodes,
+        lambda: client.reset(),
+        lambda: len(client),
+    ]
+    for number, call in enumerate(calls):
+        call()
+        assert len(asked) == number + 1
+    assert (client.maxsize, client.buffer_num) == (8, 2)
+    assert len(asked) == len(calls)
 
 
 def test_parameters_are_those_of_the_local_calls() -> None:
