@@ -75,9 +75,10 @@ class ReplayActor:
         except Exception as error:
             self._failure = code_of(error), words_of(error)
             return
-        self._transforms = getattr(self._buffer, "transform", None)
-        if hasattr(self._transforms, "leave_to_clients"):
-            self._transforms.leave_to_clients()
+        self._transforms: Any = getattr(self._buffer, "transform", None)
+        leave = getattr(self._transforms, "leave_to_clients", None)
+        if leave is not None:
+            leave()
         self._dispatch = dispatch_for(self._buffer, self._service_stats, allow_callables)
         self._doors = Doors(self._dispatch.serve, node_address())
         self._roster = Roster(node_address())
