@@ -150,7 +150,11 @@ def test_tensorclasses() -> None:
     assert found.frame.tolist() == torch.ones(2, 3).tolist()
 
 
-@pytest.mark.parametrize("value", [Unknown(), {"a": [Unknown()]}, np.array([Unknown()]), lambda: 1], ids=str)
+@pytest.mark.parametrize(
+    "value",
+    [Unknown(), {"a": [Unknown()]}, np.array([Unknown()]), lambda: 1],
+    ids=["object", "nested", "array", "function"],
+)
 def test_what_only_pickle_knows_is_refused(value: Any) -> None:
     with pytest.raises(CheckpointError, match=r"must be made of tensors, arrays, .* allow_pickle=True"):
         pack_tree(value, Blobs())
