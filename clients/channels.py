@@ -33,6 +33,8 @@ __all__ = ["Channels"]
 
 OPEN_TIMEOUT_S = 15.0
 RENEW_EVERY_S = 60.0
+INHERITED: list[Any] = []
+"""What a fork has from its parent and cannot use."""
 
 
 class Channels:
@@ -136,7 +138,9 @@ class Channels:
 
     def _joined(self, timeout_s: float) -> RayChannel:
         if self._process != os.getpid():
-            # A forked process has its own conversations; those of its parent must not be touched.
+            # A forked process has its own conversations; those of its parent must not be touched, nor let go of: gloo ends the
+            # process that frees a pair whose threads have stayed behind.
+            INHERITED.append((self._ray, self._tensors, self._actor))
             self._process, self._ray, self._tensors, self._lock = os.getpid(), None, None, threading.Lock()
             self._id = uuid.uuid4().hex
         channel = self._ray

@@ -10,6 +10,7 @@ import ray
 from ray.exceptions import GetTimeoutError, RayError
 
 from replay_service.errors import ReplayTimeoutError, ServiceUnavailableError
+from replay_service.wire.ray_objects import require_ray
 
 __all__ = ["find_service", "join_ray"]
 
@@ -23,6 +24,7 @@ def join_ray(address: str | None) -> None:
         ServiceUnavailableError: no Ray can be reached there.
     """
     if ray.is_initialized():
+        require_ray(f"Ray ({address or 'auto'})")
         return
     _probe(address)
     try:
@@ -58,6 +60,7 @@ def find_service(name: str, namespace: str, timeout_s: float) -> tuple[Any, dict
         raise ServiceUnavailableError(
             f"this process must be joined to the Ray of {name!r}; call ray.init(address=…) or clients.connect"
         )
+    require_ray(name)
     try:
         actor = ray.get_actor(name, namespace=namespace)
         answer: Any = actor.describe.remote()

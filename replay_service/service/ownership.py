@@ -27,7 +27,7 @@ from replay_service.service.starting import (
     transport_settings,
 )
 from replay_service.wire.failures import error_from
-from replay_service.wire.ray_objects import cause_of
+from replay_service.wire.ray_objects import cause_of, owns_ray, require_ray
 
 __all__ = ["Ownership"]
 
@@ -152,7 +152,7 @@ class Ownership(ABC):
 
     def is_alive(self) -> bool:
         """Whether the actor answers."""
-        if self._actor is None or not ray.is_initialized():
+        if self._actor is None or not owns_ray():
             return False
         try:
             return bool(ray.get(self._actor.drained.remote(), timeout=DEFAULT_TIMEOUT_S))
@@ -165,7 +165,7 @@ class Ownership(ABC):
         if self._client is not None:
             self._client.close()
         actor, self._actor = self._actor, None
-        if actor is None or not ray.is_initialized():
+        if actor is None or not owns_ray():
             return
         with contextlib.suppress(RayError):  # dead already, or too slow to wait for any longer
             ray.get(actor.drained.remote(), timeout=limit_s)
@@ -195,6 +195,7 @@ class Ownership(ABC):
             raise ServiceUnavailableError(
                 f"this process must be joined to the Ray of {name!r}; call ray.init(address=…)"
             )
+        require_ray(name)
         try:
             self._actor = ray.get_actor(name, namespace=namespace)
             known = ray.get(self._actor.describe.remote(), timeout=START_TIMEOUT_S)
@@ -247,6 +248,7 @@ class Ownership(ABC):
 
     def _administer(self, verb: str, *arguments: Any, **settings: Any) -> Any:
         self._running()
+        require_ray(self._address.name)
         try:
             return ray.get(self._actor.administer.remote(verb, *arguments, **settings), timeout=self._address.timeout_s)
         except GetTimeoutError as error:
@@ -286,5 +288,5 @@ def _seconds(timeout: Any) -> float:
 
 
 def _end_quietly(actor: Any) -> None:
-    if ray.is_initialized():
+    if owns_ray():  # a fork must not end what its parent started
         ray.kill(actor)

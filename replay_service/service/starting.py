@@ -16,6 +16,7 @@ from replay_service.arguments import positive_integer, positive_seconds
 from replay_service.errors import ServiceUnavailableError, TransportUnavailableError
 from replay_service.service.actor import ReplayActor
 from replay_service.wire.negotiate import TRANSPORTS
+from replay_service.wire.ray_objects import require_ray
 
 __all__ = [
     "DEFAULT_NAMESPACE",
@@ -49,6 +50,7 @@ def ensure_ray(config: dict[str, Any] | None = None) -> None:
         ServiceUnavailableError: Ray cannot be started or reached.
     """
     if ray.is_initialized():
+        require_ray("Ray")
         return
     settings: dict[str, Any] = {"include_dashboard": False, "log_to_driver": False, **(config or {})}
     if settings.get("address") is not None:

@@ -7,6 +7,7 @@ What a caller gets is copied once out of Ray's read-only memory into a recycled 
 
 from __future__ import annotations
 
+import os
 import pickle
 import threading
 from typing import Any
@@ -22,7 +23,7 @@ from replay_service.wire.conversation import Conversation, checked
 from replay_service.wire.message import Message
 from replay_service.wire.packing import Frame
 
-__all__ = ["RayChannel", "cause_of", "node_address", "readable", "sendable"]
+__all__ = ["RayChannel", "cause_of", "node_address", "owns_ray", "readable", "require_ray", "sendable"]
 
 DEFAULT_IN_FLIGHT = 16
 
@@ -31,6 +32,33 @@ SMALL_BYTES = 64 * 1024
 
 LARGE_BYTES = 4 * 1024 * 1024
 """From here on two threads copy a frame: the pages of Ray's memory are mapped as they are read, which costs as much as the copy."""
+
+
+_own = {"ray": True}
+"""Whether what this process knows of Ray is its own, and not a copy of what the process it was forked from had joined."""
+
+
+def _forked() -> None:
+    _own["ray"] = not ray.is_initialized()
+
+
+os.register_at_fork(after_in_child=_forked)
+
+
+def owns_ray() -> bool:
+    """Whether this process can use Ray: it has joined one, by itself. A fork has Ray's state but none of its threads; calls would hang."""
+    return _own["ray"] and ray.is_initialized()
+
+
+def require_ray(name: str) -> None:
+    """Raises `ServiceUnavailableError` where `owns_ray` is false; Ray itself would hang there, or start another Ray, unasked."""
+    if not _own["ray"]:
+        raise ServiceUnavailableError(
+            f"{name} must be reachable through a Ray of this process's own; it was forked from one that had joined Ray: "
+            f"start it by 'spawn', or fork before joining"
+        )
+    if not ray.is_initialized():
+        raise ServiceUnavailableError(f"{name} must be reachable; this process has left its Ray")
 
 
 class RayChannel:
@@ -47,7 +75,7 @@ class RayChannel:
 
     def __init__(self, actor: Any, name: str, in_flight: int = DEFAULT_IN_FLIGHT) -> None:
         self._actor = actor
-        self._name = name
+        self.name = name
         self._conversation = Conversation()
         self._in_flight = InFlight(in_flight)
         self._sending = Arena(max_buffers=4)
@@ -85,19 +113,14 @@ class RayChannel:
         reply.objects = _owned(objects)
         return reply
 
-    def require_ray(self) -> None:
-        """Raises `ServiceUnavailableError` if this process has left its Ray; Ray itself would start another one, unasked."""
-        if not ray.is_initialized():
-            raise ServiceUnavailableError(f"{self._name} must be reachable; this process has left its Ray")
-
     def translated(self, error: Exception, timeout_s: float) -> Exception:
         """Ray's error as one of ours."""
         if isinstance(error, GetTimeoutError):
-            return ReplayTimeoutError(f"timeout ({timeout_s} s) must cover the call; {self._name} has not answered")
+            return ReplayTimeoutError(f"timeout ({timeout_s} s) must cover the call; {self.name} has not answered")
         if isinstance(error, RayTaskError):
             cause = error.cause if isinstance(error.cause, Exception) else error
-            return ReplayError(f"{self._name} failed: {type(cause).__name__}: {cause}")
-        return ServiceUnavailableError(f"{self._name} must be alive and reachable; {_first_line(error)}")
+            return ReplayError(f"{self.name} failed: {type(cause).__name__}: {cause}")
+        return ServiceUnavailableError(f"{self.name} must be alive and reachable; {_first_line(error)}")
 
     def _send(self, request: Message) -> RayPending:
         if self._closed:
@@ -107,7 +130,7 @@ class RayChannel:
     def _remote(self, request: Message, *, with_layout: bool) -> Any:
         with self._order:
             frame = self._conversation.request(request, self._sending.take, with_layout=with_layout)
-            self.require_ray()
+            require_ray(self.name)
             try:
                 if request.objects is None:
                     return self._actor.serve.remote(sendable(frame))
@@ -159,7 +182,7 @@ class RayPending:
     def done(self) -> bool:
         """Whether the reply is here."""
         reference = self._reference
-        if reference is None or self.settled or not ray.is_initialized():
+        if reference is None or self.settled or not owns_ray():
             return True
         ready, _ = ray.wait([reference], timeout=0)
         return bool(ready)
@@ -172,7 +195,7 @@ class RayPending:
         return reply
 
     def _wait(self, timeout_s: float) -> Message:
-        self._channel.require_ray()
+        require_ray(self._channel.name)
         try:
             answer = ray.get(self._reference, timeout=timeout_s)
         except (RayError, GetTimeoutError) as error:

@@ -183,13 +183,45 @@ print("ready", client.write_count > 0)
     assert_rows_are_whole(client.read_all_in_order())
 
 
-def test_a_forked_process_has_a_channel_of_its_own(shared: Any) -> None:
+def test_a_copy_has_a_channel_of_its_own(shared: Any) -> None:
     client = shared.client()
     client.extend(stamped_rows(8))
     first = client.sample()
     copy = pickle.loads(pickle.dumps(client))
     assert copy.sample().shape == first.shape
     assert client.sample().shape == first.shape
+
+
+def test_a_forked_process_is_told_at_once_that_ray_does_not_live_on_in_it(shared: Any) -> None:
+    client = shared.client()
+    client.extend(stamped_rows(8))
+    client.sample()
+    began = time.monotonic()
+    reading, writing = os.pipe()
+    child = os.fork()
+    if child == 0:
+        try:
+            for call in (client.sample, lambda: shared.client().sample(), shared.empty, shared.shutdown):
+                os.write(writing, _told(call).encode())
+        finally:
+            os._exit(0)
+    os.close(writing)
+    with os.fdopen(reading) as told:
+        words = told.read().splitlines()
+    os.waitpid(child, 0)
+    assert time.monotonic() - began < SOON_S
+    assert len(words) == 4
+    assert all("ServiceUnavailableError" in line and "'spawn'" in line for line in words[:3]), words
+    assert words[3] == "nothing"
+    assert client.sample().shape == (8,)  # the parent's conversation goes on, and its service was not stopped
+
+
+def _told(call: Callable[[], Any]) -> str:
+    try:
+        call()
+    except Exception as error:
+        return f"{type(error).__name__}: {error}\n"
+    return "nothing\n"
 
 
 def test_a_client_killed_in_the_middle_of_an_extend_stores_nothing(
