@@ -17,9 +17,10 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from replay_service.buffer.changes import Watch
+from replay_service.payload import view_leaf
 from replay_service.structure import Leaf
 
-__all__ = ["Column", "allocate", "numpy_view"]
+__all__ = ["Column", "allocate", "allocate_to_fill", "numpy_view"]
 
 UNSIGNED = frozenset({torch.uint16, torch.uint32, torch.uint64})
 CARRIERS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
@@ -105,3 +106,18 @@ def _movable(tensor: Tensor) -> Tensor:
 def allocate(leaves: Sequence[Leaf], slots: int, device: torch.device) -> list[Column]:
     """Zeroed columns for `slots` rows: slots nobody wrote read as zeros."""
     return [Column(leaf, torch.zeros(slots, *leaf.shape, dtype=leaf.dtype, device=device)) for leaf in leaves]
+
+
+def allocate_to_fill(leaves: Sequence[Leaf], slots: int, filled: int) -> list[Column]:
+    """As `allocate`, on the CPU, for columns whose first `filled` rows are written next.
+
+    Those are zeroed by the system, when they are touched first, and in large pages where it has such: that takes a quarter of the time.
+    """
+    columns = []
+    for leaf in leaves:
+        memory = np.zeros(max(1, leaf.row_bytes * slots), np.uint8)
+        tensor = view_leaf(memory, leaf.dtype, (slots, *leaf.shape), 0)
+        # Memory that is not there should be missed now, not at some write.
+        tensor[filled:].zero_()
+        columns.append(Column(leaf, tensor))
+    return columns

@@ -96,25 +96,42 @@ def read_file(path: Path, record: FileRecord, out: Bytes, staging: Staging) -> N
 
 
 def _open_to_read(path: Path, size: int) -> int:
-    if O_DIRECT and size >= DIRECT_FROM_BYTES:
-        try:
-            return os.open(path, os.O_RDONLY | O_DIRECT)
-        except OSError as error:
-            if error.errno != errno.EINVAL:
-                raise
-    return os.open(path, os.O_RDONLY)
+    """A descriptor that reads directly, unless what is asked for is in memory already, or the file system cannot."""
+    descriptor = os.open(path, os.O_RDONLY)
+    if not O_DIRECT or size < DIRECT_FROM_BYTES or _is_cached(descriptor):
+        return descriptor
+    try:
+        direct = os.open(path, os.O_RDONLY | O_DIRECT)
+    except OSError as error:
+        if error.errno != errno.EINVAL:
+            os.close(descriptor)
+            raise
+        return descriptor
+    os.close(descriptor)
+    return direct
+
+
+def _is_cached(descriptor: int) -> bool:
+    """Whether the file begins in the page cache, where the rest of it is then, too."""
+    try:
+        return os.preadv(descriptor, [bytearray(1)], 0, os.RWF_NOWAIT) == 1
+    except OSError:  # it is not, or the file system cannot tell
+        return False
 
 
 def _read(descriptor: int, out: Bytes, staging: Staging) -> tuple[int, int]:
     """Checksum and number of the bytes that were read; a direct read needs memory that is aligned, which `out` may not be."""
+    is_direct = bool(O_DIRECT and fcntl.fcntl(descriptor, fcntl.F_GETFL) & O_DIRECT)
     at, crc = 0, 0
     while at < out.size:
-        count = os.preadv(descriptor, [staging.memory], at)
+        target: Any = staging.memory if is_direct else out[at : at + STAGE_BYTES]
+        count = os.preadv(descriptor, [target], at)
         if not count:
             break
-        part = staging.array[: min(count, out.size - at)]
+        part = staging.array[: min(count, out.size - at)] if is_direct else out[at : at + count]
         crc = zlib.crc32(part, crc)  # type: ignore[arg-type]
-        out[at : at + part.size] = part
+        if is_direct:
+            out[at : at + part.size] = part
         at += part.size
     return crc, at
 

@@ -1,8 +1,8 @@
 """Columns as block files: each column a folder of files with as many rows each, in storage order.
 
-A block is written straight from the column while other calls go on, without the lock and without a copy. A writer that comes to a block
+A block is written straight from the column while other calls go on, without the lock and without a copy. A writer that comes to a page
 which is still to be written copies it aside first (`Watch`); then the file is written once more, from the copy. So the files hold one
-moment, that of `freeze`, and nobody waits longer than it takes to copy one block.
+moment, that of `freeze`, and nobody waits longer than it takes to copy what he writes over.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import re
 import zlib
 from collections.abc import Callable, Iterator
 from functools import partial
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -28,7 +28,9 @@ from replay_service.structure import Leaf
 __all__ = ["FrozenColumn", "block_name", "check_blocks", "fill_blocks", "folder_of"]
 
 LONGEST_NAME = 100
+TRIES = 2
 
+Result = TypeVar("Result")
 Bytes = NDArray[np.uint8]
 
 
@@ -80,19 +82,35 @@ class FrozenColumn:
         self._watch.thaw()
 
     def _save(self, block: int, name: str, draft: Draft, meter: LockMeter) -> None:
+        if not (self._may_link(block, name, draft, meter) and draft.link(name)):
+            self._write(block, name, draft, meter)
+        with meter.hold():
+            self._watch.release(block)
+
+    def _may_link(self, block: int, name: str, draft: Draft, meter: LockMeter) -> bool:
         start = block * self._watch.rows
         size = (min(start + self._watch.rows, self._rows) - start) * self._leaf.row_bytes
         earlier = draft.base_record(name)
-        may_link = not self._changed[block] and earlier is not None and earlier.size_bytes == size
-        if may_link and earlier is not None and not self._is_certain:
-            # Somebody else may have written to this memory; the checksum of what is in it now tells.
-            may_link = _crc(self._watch.held(block, self._rows)) == earlier.crc32
-        if not (may_link and draft.link(name)):
-            draft.write(name, [_bytes(self._watch.held(block, self._rows))])
-        with meter.hold():
-            aside = self._watch.release(block, self._rows)
-        if aside is not None and not draft.is_linked(name):
-            draft.write(name, [_bytes(aside)])
+        if self._changed[block] or earlier is None or earlier.size_bytes != size:
+            return False
+        # Somebody else may have written to memory that is not the storage's alone; the checksum of what is in it tells.
+        return self._is_certain or self._steady(block, meter, _crc) == earlier.crc32
+
+    def _write(self, block: int, name: str, draft: Draft, meter: LockMeter) -> None:
+        self._steady(block, meter, lambda pieces: draft.write(name, pieces))
+
+    def _steady(self, block: int, meter: LockMeter, use: Callable[[list[Bytes]], Result]) -> Result:
+        """What `use` makes of a block as it was when the save began; again, if somebody wrote to it meanwhile."""
+        for _ in range(TRIES):
+            with meter.hold():
+                pieces, kept = self._watch.held(block, self._rows), self._watch.kept(block)
+            result = use([_bytes(piece) for piece in pieces])
+            with meter.hold():
+                if self._watch.kept(block) == kept:
+                    return result
+        with meter.hold():  # a block that is written to all the time
+            copies = [_bytes(piece.clone()) for piece in self._watch.held(block, self._rows)]
+        return use(copies)
 
 
 def fill_blocks(
@@ -144,5 +162,8 @@ def _bytes(tensor: Tensor) -> Bytes:
     return array.view(np.uint8)
 
 
-def _crc(tensor: Tensor) -> int:
-    return zlib.crc32(_bytes(tensor))  # type: ignore[arg-type]
+def _crc(pieces: list[Bytes]) -> int:
+    crc = 0
+    for piece in pieces:
+        crc = zlib.crc32(piece, crc)  # type: ignore[arg-type]
+    return crc

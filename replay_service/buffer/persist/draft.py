@@ -29,7 +29,7 @@ from replay_service.errors import CheckpointError
 
 __all__ = ["Draft", "remove_leftovers", "require_replaceable"]
 
-WRITERS = 6
+WRITERS = 4
 """Files written side by side: a direct write keeps its thread waiting, and the disk is faster with several of them."""
 
 Bytes = NDArray[np.uint8]

@@ -19,7 +19,7 @@ from replay_service.errors import CheckpointError
 
 __all__ = ["Checkpoint"]
 
-READERS = 8
+READERS = 4
 """Files read side by side: a direct read keeps its thread waiting."""
 
 Bytes = NDArray[np.uint8]

@@ -36,6 +36,10 @@ class ColumnState(Storage):
     def _new_columns(self, leaves: Sequence[Leaf], records: int) -> list[Column]:
         """Columns for records to come, where this storage keeps its own."""
 
+    def _columns_to_fill(self, leaves: Sequence[Leaf], records: int, filled: int) -> list[Column]:
+        """As `_new_columns`, whose first `filled` records are written next."""
+        return self._new_columns(leaves, records)
+
     @property
     def table(self) -> Table | None:
         """The columns, for checkpointers; None before the first batch."""
@@ -94,7 +98,7 @@ class ColumnState(Storage):
         if filled > capacity:
             raise LayoutError(f"max_size ({self.max_size}) must hold the saved {filled} slots")
         if self._table is None:
-            return Table(self._new_columns(leaves, capacity * per_slot), spec)
+            return Table(self._columns_to_fill(leaves, capacity * per_slot, filled * per_slot), spec)
         nothing = [torch.empty(0, *leaf.shape, dtype=leaf.dtype, device="cpu") for leaf in leaves]
         self._table.checked(Rows([leaf.key for leaf in leaves], nothing, ("saved", ()), 0))
         return self._table

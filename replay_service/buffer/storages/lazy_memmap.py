@@ -99,6 +99,9 @@ class LazyMemmapStorage(LazyTensorStorage):
         columns = self._folder.allocate(leaves, records)
         return [column.shared() if self._is_shared else column for column in columns]
 
+    def _columns_to_fill(self, leaves: Sequence[Leaf], records: int, filled: int) -> list[Column]:
+        return self._new_columns(leaves, records)
+
     def __getstate__(self) -> dict[str, Any]:
         # What this process made is this process's to remove; a copy that makes columns of its own makes them elsewhere.
         return {**super().__getstate__(), "_folder": MappedFolder(None), "_auto_cleanup": True}

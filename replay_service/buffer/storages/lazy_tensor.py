@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from replay_service.buffer.columns import Column, allocate
+from replay_service.buffer.columns import Column, allocate, allocate_to_fill
 from replay_service.buffer.counts import positive_integer
 from replay_service.buffer.generations import Generations
 from replay_service.buffer.index import Index, as_slots, is_single
@@ -301,3 +301,9 @@ class LazyTensorStorage(ColumnState):
         """Columns for records to come, where this storage keeps its own."""
         columns = allocate(leaves, records, self.device)
         return [column.shared() for column in columns] if self._is_shared else columns
+
+    def _columns_to_fill(self, leaves: Sequence[Leaf], records: int, filled: int) -> list[Column]:
+        """As `_new_columns`, whose first `filled` records are written next."""
+        if self._is_shared or self.device.type != "cpu":
+            return self._new_columns(leaves, records)
+        return allocate_to_fill(leaves, records, filled)
