@@ -102,7 +102,7 @@ def _write_archive(stored: StoredColumns, draft: Path, chunk_rows: int, advance:
                 }
                 np.lib.format.write_array_header_2_0(file, described)
                 for chunk in _chunks(stored, key, chunk_rows):
-                    file.write(memoryview(chunk.reshape(-1).view(np.uint8)))
+                    file.write(_raw(chunk))
                     advance(chunk.nbytes)
 
 
@@ -130,7 +130,7 @@ def _write_folder(stored: StoredColumns, draft: Path, chunk_rows: int, advance: 
         metas[folder][name] = _described(column)
         with open(folder / f"{name}.memmap", "wb") as file:
             for chunk in _chunks(stored, key, chunk_rows):
-                file.write(memoryview(chunk.reshape(-1).view(np.uint8)))
+                file.write(_raw(chunk))
                 advance(chunk.nbytes)
     for folder, meta in metas.items():
         folder.mkdir(parents=True, exist_ok=True)
@@ -142,3 +142,8 @@ def _write_folder(stored: StoredColumns, draft: Path, chunk_rows: int, advance: 
 
 def _described(column: Tensor) -> dict[str, Any]:
     return {"device": "cpu", "shape": list(column.shape), "dtype": str(column.dtype), "is_nested": False}
+
+
+def _raw(chunk: NDArray[np.generic]) -> Any:
+    """The bytes of a chunk."""
+    return memoryview(chunk.reshape(-1).view(np.uint8))  # type: ignore[arg-type]

@@ -81,7 +81,7 @@ class Manifest:
 def holds_checkpoint(folder: Path) -> bool:
     """Whether `folder` has a manifest of this format, of any version, whole or not: then it may be replaced by another one."""
     try:
-        return json.loads((folder / MANIFEST_NAME).read_text()).get("format") == FORMAT
+        return bool(json.loads((folder / MANIFEST_NAME).read_text()).get("format") == FORMAT)
     except (OSError, ValueError, AttributeError):
         return False
 

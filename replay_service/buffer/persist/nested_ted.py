@@ -8,9 +8,10 @@ from typing import Any
 import torch
 from tensordict import TensorDict, TensorDictBase
 
-from replay_service.buffer.persist.ted import CUTS, Flat2TED, TED2Flat, ends_of, notes_of
+from replay_service.buffer.persist.ted import CUTS, Flat2TED, TED2Flat, ends_of, notes_of, tensors_of
 from replay_service.buffer.persist.trees import nested_of
 from replay_service.errors import LayoutError
+from replay_service.specs import Key
 
 __all__ = ["H5Combine", "H5Split", "Nested2TED", "TED2Nested"]
 
@@ -27,9 +28,10 @@ class TED2Nested(TED2Flat):
         last = torch.nonzero(ends).squeeze(1)
         lengths = torch.diff(last, prepend=torch.tensor([-1], device="cpu"))
         output = TensorDict({}, batch_size=[lengths.numel()])
-        for key, rows in flat.items(True, True):
-            if key != CUTS:  # the lengths say as much
-                parts = rows.split((lengths + int(rows.shape[0] != ends.numel())).tolist())
+        for key, rows in tensors_of(flat):
+            if key != (CUTS,):  # the lengths say as much
+                sizes = (lengths + int(rows.shape[0] != ends.numel())).tolist()
+                parts = torch.split(rows, sizes)
                 output[key] = nested_of(parts, rows.dtype)
         return _with_notes(output, flat)
 
@@ -41,14 +43,14 @@ class Nested2TED(Flat2TED):
         """The steps `[T, *lanes]` in the order of their slots; as `Flat2TED.__call__`."""
         flat = TensorDict({}, batch_size=[])
         lengths: list[int] = []
-        for key, value in data.items(True, True):
+        for key, value in tensors_of(data):
             parts = value.unbind()
             if any(part.ndim == 0 for part in parts):
                 raise LayoutError(
-                    f"{key} must be nested tensors, one per episode; got a tensor of shape {list(value.shape)}"
+                    f"{'.'.join(key)} must be nested tensors, one per episode; got a tensor of shape {list(value.shape)}"
                 )
             flat[key] = torch.cat(list(parts))
-            if key == self.done_key:
+            if key == _as_key(self.done_key):
                 lengths = [part.shape[0] for part in parts]
         if not lengths:
             raise LayoutError(f"done_key ({self.done_key}) must be an entry of data; got {list(data.keys(True, True))}")
@@ -66,7 +68,7 @@ class H5Split:
         count = data.shape[0]
         digits = len(str(max(0, count - 1)))
         output = TensorDict({}, batch_size=[])
-        tensors = {key: value.unbind() for key, value in data.items(True, True)}
+        tensors = {key: value.unbind() for key, value in tensors_of(data)}
         for number in range(count):
             episode = TensorDict({}, batch_size=[])
             for key, parts in tensors.items():
@@ -108,3 +110,7 @@ def _flat_name(done_key: Any) -> Any:
     if isinstance(done_key, tuple) and done_key[0] == "next":
         return done_key[1] if len(done_key) == 2 else done_key[1:]
     return done_key
+
+
+def _as_key(name: str | Key) -> Key:
+    return (name,) if isinstance(name, str) else tuple(name)

@@ -24,7 +24,7 @@ from torch import Tensor
 from replay_service.errors import LayoutError, key_name
 from replay_service.specs import Key
 
-__all__ = ["DEFAULT_DONE_KEYS", "Flat2TED", "TED2Flat", "ends_of", "notes_of", "plain_entry"]
+__all__ = ["DEFAULT_DONE_KEYS", "Flat2TED", "TED2Flat", "ends_of", "notes_of", "plain_entry", "tensors_of"]
 
 DEFAULT_DONE_KEYS = ("done", "truncated", "terminated")
 """The flags of a step, any of which may end its episode."""
@@ -148,8 +148,7 @@ class Flat2TED(Names):
         # A step's observation comes behind those of all steps before it and the last ones of all episodes before its own.
         place = torch.arange(ends.numel(), device="cpu") + ends.cumsum(0) - ends.to(torch.int64)
         built = TensorDict({}, batch_size=shape)
-        for key, rows in data.items(True, True):
-            name = _key(key)
+        for name, rows in tensors_of(data):
             if name == (CUTS,):
                 continue
             if rows.shape[0] != ends.numel():
@@ -197,6 +196,13 @@ def plain_entry(data: TensorDictBase, key: str) -> Any:
     if value is None:
         raise LayoutError(f"data must be what TED2Flat made; it has no entry {key}: got {_names(data)}")
     return value.data if is_non_tensor(value) else value.tolist() if isinstance(value, Tensor) else value
+
+
+def tensors_of(data: TensorDictBase) -> Iterator[tuple[Key, Tensor]]:
+    """The tensors of data, by nested key."""
+    for key, value in data.items(True, True):
+        if isinstance(value, Tensor):
+            yield _key(key), value
 
 
 def notes_of(data: TensorDictBase, prefix: Key = ()) -> Iterator[tuple[Key, Any]]:

@@ -161,7 +161,8 @@ class _Packing:
             return {"~": "size", "value": list(value)}
         if isinstance(value, tuple) and hasattr(value, "_fields"):
             items = [self.pack(part, f"{name}.{field}") for field, part in zip(value._fields, value, strict=True)]
-            return {"~": "nt", "class": class_path(kind), "items": items}
+            named: Any = kind
+            return {"~": "nt", "class": class_path(named), "items": items}
         if kind in (tuple, set, frozenset):
             return {"~": kind.__name__, "items": [self.pack(part, name) for part in value]}
         if kind in (bytes, bytearray):
@@ -218,7 +219,8 @@ class _Unpacking:
         data = self._blobs[blob]
         if not 0 <= at <= at + size <= data.size:
             raise CheckpointError(f"saved data must lie within its {data.size} bytes; got {size} from {at} on")
-        return data[at : at + size]
+        part: Bytes = data[at : at + size]
+        return part
 
     def tensor(self, value: dict[str, Any]) -> Tensor:
         dtype, shape = _dtype_named(value["dtype"]), tuple(value["shape"])

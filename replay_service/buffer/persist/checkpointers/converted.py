@@ -38,7 +38,8 @@ class FrozenRecords(Frozen):
     """
 
     def __init__(self, storage: Any, hooks: Sequence[Hook], write_data: WriteData | None = None) -> None:
-        self._data = storage.get(slice(None))
+        data = storage.get(slice(None))
+        self._data = data.cpu() if hasattr(data, "cpu") else data
         self._hooks = list(hooks)
         self._write_data = write_data or _write_records
         self._shift, self._is_full = int(storage.cursor), storage.filled == storage.slots
