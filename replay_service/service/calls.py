@@ -43,7 +43,7 @@ class OwnerCalls(ABC):
     def __len__(self) -> int:
         return len(self._running())
 
-    def extend(self, *args: Any, **kwargs: Any) -> torch.Tensor:
+    def extend(self, *args: Any, **kwargs: Any) -> Any:
         """As `ReplayClient.extend`."""
         return self._running().extend(*args, **kwargs)
 
