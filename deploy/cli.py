@@ -168,7 +168,9 @@ def load(
 
 @app.command("import")
 def import_(
-    source: Annotated[Path, typer.Argument(help="HDF5 or .npz file, Minari's or a replay buffer's memory-mapped folder.")],
+    source: Annotated[
+        Path, typer.Argument(help="HDF5 or .npz file, Minari's or a replay buffer's memory-mapped folder.")
+    ],
     name: Name = None,
     namespace: Namespace = None,
     address: Address = None,
@@ -190,12 +192,16 @@ def import_(
 
 @app.command()
 def export(
-    target: Annotated[Path, typer.Argument(help="File ending with .npz or .h5, or a folder for memory-mapped columns.")],
+    target: Annotated[
+        Path, typer.Argument(help="File ending with .npz or .h5, or a folder for memory-mapped columns.")
+    ],
     name: Name = None,
     namespace: Namespace = None,
     address: Address = None,
     state_dir: StateDir = None,
-    checkpoint: Annotated[Path | None, typer.Option(help="Take the records of this checkpoint; needs no service.")] = None,
+    checkpoint: Annotated[
+        Path | None, typer.Option(help="Take the records of this checkpoint; needs no service.")
+    ] = None,
     chunk: Annotated[int, typer.Option(help="Records moved at once.", min=1)] = 4096,
 ) -> None:
     """Write a service's or a checkpoint's records, the oldest first, for other programs."""
@@ -215,7 +221,9 @@ def demo(
     seed: Annotated[int, typer.Option(help="Seed of everything.")] = 0,
     minutes: Annotated[float, typer.Option(help="Give up after so many minutes.", min=0.0)] = 5.0,
     env: Annotated[str, typer.Option(help="Gymnasium environment with discrete actions.")] = "CartPole-v1",
-    collectors: Annotated[int, typer.Option(help="Collecting processes; 0 for everything in one, without Ray.", min=0)] = 2,
+    collectors: Annotated[
+        int, typer.Option(help="Collecting processes; 0 for everything in one, without Ray.", min=0)
+    ] = 2,
     runs: Annotated[Path, typer.Option(help="Folder for curves and metrics.")] = Path("runs"),
 ) -> None:
     """Train through a Ray-hosted buffer until the environment is solved."""
