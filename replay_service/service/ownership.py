@@ -253,10 +253,10 @@ class Ownership(ABC):
             return ray.get(self._actor.administer.remote(verb, *arguments, **settings), timeout=self._address.timeout_s)
         except GetTimeoutError as error:
             raise ReplayTimeoutError(f"timeout ({self._address.timeout_s} s) must cover {verb}") from error
+        except RayTaskError as error:  # first: Ray makes it an instance of its cause's class, too
+            raise (error.cause if isinstance(error.cause, Exception) else error) from error
         except TypeError as error:  # from Ray, before anything was sent
             raise TypeError(f"arguments of {verb} must be something that pickle takes; {cause_of(error)}") from error
-        except RayTaskError as error:
-            raise (error.cause if isinstance(error.cause, Exception) else error) from error
         except RayError as error:
             raise ServiceUnavailableError(
                 f"{self._address.name} must be alive and reachable; {_reason(error)}"
