@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import threading
 import time
 import uuid
+import weakref
 from typing import Any
 
-import ray
-from ray.exceptions import GetTimeoutError, RayError
-
-from clients.joining import find_service
+from clients.introductions import Introduction, RayIntroduction
+from clients.relay import RelayedIntroduction, relay_to
 from replay_service.errors import (
     ClosedError,
     ReplayTimeoutError,
@@ -22,8 +20,8 @@ from replay_service.errors import (
 from replay_service.records import ServiceAddress
 from replay_service.wire.channel import Channel, Pending
 from replay_service.wire.message import Message
-from replay_service.wire.negotiate import DISTRIBUTED, Offer, Route, Support, negotiate
-from replay_service.wire.ray_objects import RayChannel, node_address
+from replay_service.wire.negotiate import DISTRIBUTED, RAY, Offer, Route, Support, negotiate
+from replay_service.wire.ray_objects import RayChannel, parents_ray
 from replay_service.wire.rendezvous import CLIENT_RANK, SERVICE_RANK, RemoteStore, make_group, payload_path
 from replay_service.wire.tensor_group import TensorChannel, show_token
 from replay_service.wire.tensor_link import Link
@@ -50,7 +48,7 @@ class Channels:
         self._fixed = fixed
         self._id = uuid.uuid4().hex
         self._process = os.getpid()
-        self._actor: Any = None
+        self._introduction: Introduction = RayIntroduction(address.name, address.namespace)
         self._renew_at_s = 0.0
         self._ray: RayChannel | None = None
         self._tensors: TensorChannel | None = None
@@ -60,6 +58,7 @@ class Channels:
         self._routes: dict[Verb, Route] = {}
         self._lock = threading.Lock()
         self._closed = False
+        LIVE.add(self)
 
     def call(self, request: Message, timeout_s: float) -> Message:
         """Sends a request the way it can go, and waits for the reply."""
@@ -85,7 +84,7 @@ class Channels:
         """What the service leaves to its clients to run on records; None for nothing."""
         if self._fixed is not None:
             return None
-        return find_service(self._address.name, self._address.namespace, timeout_s)[1].get("transforms")
+        return self._introduced().transforms(timeout_s)
 
     def routes(self) -> dict[str, Route]:
         """The route of every verb that was used, by its name."""
@@ -102,8 +101,21 @@ class Channels:
             for channel in (self._fixed, self._tensors, self._ray):
                 if channel is not None:
                     channel.close()
-            if self._actor is not None and ray.is_initialized():
-                self._actor.close_client.remote(self._id)
+            self._introduction.tell_no_more_of(self._id)
+
+    def leave_behind(self) -> None:
+        """Begins anew in a process that was just forked; the conversations of its parent are neither touched nor let go of.
+
+        gloo ends the process that frees a pair whose threads have stayed behind.
+        """
+        if self._fixed is not None:
+            return
+        if self._tensors is not None:
+            self._tensors.leave_behind()
+        INHERITED.append((self._ray, self._tensors, self._introduction))
+        self._process, self._ray, self._tensors, self._lock = os.getpid(), None, None, threading.Lock()
+        self._introduction = RayIntroduction(self._address.name, self._address.namespace)
+        self._id = uuid.uuid4().hex
 
     def _channel_for(self, request: Message, timeout_s: float) -> Channel:
         if self._closed:
@@ -137,12 +149,6 @@ class Channels:
             self._ray = None
 
     def _joined(self, timeout_s: float) -> RayChannel:
-        if self._process != os.getpid():
-            # A forked process has its own conversations; those of its parent must not be touched, nor let go of: gloo ends the
-            # process that frees a pair whose threads have stayed behind.
-            INHERITED.append((self._ray, self._tensors, self._actor))
-            self._process, self._ray, self._tensors, self._lock = os.getpid(), None, None, threading.Lock()
-            self._id = uuid.uuid4().hex
         channel = self._ray
         if channel is None:
             with self._lock:
@@ -152,21 +158,27 @@ class Channels:
         return channel
 
     def _join(self, timeout_s: float) -> RayChannel:
-        self._actor, known = find_service(self._address.name, self._address.namespace, timeout_s)
+        known = self._introduced().describe(timeout_s)
         if not known["columnar"] and self._address.transport == known["transport"] == "auto":
             # Whether a sample is dense shows only when it is drawn, and none must be drawn twice to find out.
             self._obstacles.setdefault(Verb.SAMPLE, "a sample of a storage without columns")
         self._columnar = known["columnar"]
         self._support = Support(known["transport"], tuple(known["backends"]))
         self._say_hello()
-        self._ray = RayChannel(self._actor, self._address.name)
+        self._ray = RayChannel(self._introduction.actor, self._address.name)
         return self._ray
+
+    def _introduced(self) -> Introduction:
+        """Who asks for us: a relay in a process that lost its Ray by being forked, as long as there is something that goes without Ray."""
+        lost = parents_ray()
+        if lost and self._address.transport != RAY and not isinstance(self._introduction, RelayedIntroduction):
+            self._introduction = RelayedIntroduction(relay_to(lost), self._address.name, self._address.namespace)
+        return self._introduction
 
     def _say_hello(self) -> None:
         """Lets the service count this handle; from time to time, since handles end without a word, too."""
         self._renew_at_s = time.monotonic() + RENEW_EVERY_S
-        with contextlib.suppress(RayError):  # a service that is gone shows in the call itself
-            self._actor.open_client.remote(self._id, node_address(), os.getpid())
+        self._introduction.tell_of(self._id)
 
     def _tensor_channel(self, timeout_s: float) -> TensorChannel:
         channel = self._tensors
@@ -181,25 +193,33 @@ class Channels:
 
     def _open(self, timeout_s: float) -> TensorChannel:
         """A new pair with the service; its coordinates and its token travel over Ray."""
-        actor, name = self._actor, self._address.name
+        asks, name = self._introduction, self._address.name
         try:
-            opening = ray.get(actor.open_channel.remote(self._address.backend), timeout=timeout_s)
-            number = opening["number"]
+            number, token = asks.open_channel(self._address.backend, timeout_s)
             store = RemoteStore(
-                lambda key, value: ray.get(actor.channel_put.remote(number, key, value), timeout=timeout_s),
-                lambda key: ray.get(actor.channel_look.remote(number, key), timeout=timeout_s),
+                lambda key, value: asks.put(number, key, value, timeout_s),
+                lambda key: asks.look(number, key, timeout_s),
                 timeout_s,
             )
-            group = make_group(store, CLIENT_RANK, node_address(), timeout_s)
+            group = make_group(store, CLIENT_RANK, asks.node_address(), timeout_s)
             link = Link(group, SERVICE_RANK, payload_path(store, CLIENT_RANK, self._address.backend, timeout_s))
-            show_token(link, opening["token"], timeout_s)
-        except GetTimeoutError as error:
-            raise ReplayTimeoutError(f"timeout ({timeout_s} s) must cover the call; {name} has not answered") from error
-        except RayError as error:
+        except ServiceUnavailableError:
             self._ray = None
-            raise ServiceUnavailableError(
-                f"{name} must be alive and reachable; {str(error).partition(chr(10))[0]}"
-            ) from error
+            raise
+        try:
+            show_token(link, token, timeout_s)
         except ReplayTimeoutError as error:
             raise ServiceUnavailableError(f"{name} must answer on its tensor channel; {error}") from error
         return TensorChannel(link, name)
+
+
+LIVE: weakref.WeakSet[Channels] = weakref.WeakSet()
+"""All of this process, so that a fork can leave its parent's behind."""
+
+
+def _forked() -> None:
+    for channels in list(LIVE):
+        channels.leave_behind()
+
+
+os.register_at_fork(after_in_child=_forked)

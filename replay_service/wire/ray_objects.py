@@ -7,6 +7,7 @@ What a caller gets is copied once out of Ray's read-only memory into a recycled 
 
 from __future__ import annotations
 
+import contextlib
 import os
 import pickle
 import threading
@@ -23,7 +24,7 @@ from replay_service.wire.conversation import Conversation, checked
 from replay_service.wire.message import Message
 from replay_service.wire.packing import Frame
 
-__all__ = ["RayChannel", "cause_of", "node_address", "owns_ray", "readable", "require_ray", "sendable"]
+__all__ = ["RayChannel", "cause_of", "node_address", "owns_ray", "parents_ray", "readable", "require_ray", "sendable"]
 
 DEFAULT_IN_FLIGHT = 16
 
@@ -37,12 +38,26 @@ LARGE_BYTES = 4 * 1024 * 1024
 _own = {"ray": True}
 """Whether what this process knows of Ray is its own, and not a copy of what the process it was forked from had joined."""
 
+_parents = {"address": ""}
+"""Where the Ray is that a process forked now would lose: what tells it is itself lost in the fork."""
+
+
+def _about_to_fork() -> None:
+    if owns_ray():
+        with contextlib.suppress(Exception):  # whatever hinders it, the fork is not to fail for it
+            _parents["address"] = str(ray.get_runtime_context().gcs_address)
+
 
 def _forked() -> None:
     _own["ray"] = not ray.is_initialized()
 
 
-os.register_at_fork(after_in_child=_forked)
+os.register_at_fork(before=_about_to_fork, after_in_child=_forked)
+
+
+def parents_ray() -> str:
+    """The address of the Ray that this process lost by being forked from one that had joined it; empty if it lost none."""
+    return "" if _own["ray"] else _parents["address"]
 
 
 def owns_ray() -> bool:
@@ -55,7 +70,7 @@ def require_ray(name: str) -> None:
     if not _own["ray"]:
         raise ServiceUnavailableError(
             f"{name} must be reachable through a Ray of this process's own; it was forked from one that had joined Ray: "
-            f"start it by 'spawn', or fork before joining"
+            f"start it by 'spawn', or fork before joining (only dense tensors go on without)"
         )
     if not ray.is_initialized():
         raise ServiceUnavailableError(f"{name} must be reachable; this process has left its Ray")

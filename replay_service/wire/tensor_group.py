@@ -128,6 +128,7 @@ class TensorChannel:
         self._order = threading.Lock()
         self._closed = False
         self._timed_out = False
+        self._left = False
 
     @property
     def broken(self) -> bool:
@@ -156,12 +157,18 @@ class TensorChannel:
                 goodbye.frame(CLOSE_TIMEOUT_S, self._receiving.take)
         self._link.close()
 
+    def leave_behind(self) -> None:
+        """Makes this copy, in a process that was just forked, of no use: to wait on the pair would break it in the parent, too."""
+        self._closed = self._left = True
+
     def resend(self, request: Message) -> Exchange:
         """Sends a request again with the text of its layout."""
         return self._exchange(request, with_layout=True)
 
     def receive(self, request: Message, exchange: Exchange, timeout_s: float) -> Message:
         """The reply to a request."""
+        if self._left:
+            raise ClosedError("request must be of this process; it was sent by the one that this was forked from")
         try:
             frame = exchange.frame(timeout_s, self._receiving.take)
             flat = self._link.payload_of(frame, timeout_s)

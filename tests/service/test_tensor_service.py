@@ -11,6 +11,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -20,7 +21,7 @@ import torch
 import torch.distributed as dist
 from tensordict import TensorDict
 
-from clients import ReplayClient
+from clients import ReplayClient, connect
 from replay_service import (
     LazyTensorStorage,
     ListStorage,
@@ -192,16 +193,18 @@ def test_a_copy_has_a_channel_of_its_own(shared: Any) -> None:
     assert client.sample().shape == first.shape
 
 
-def test_a_forked_process_is_told_at_once_that_ray_does_not_live_on_in_it(shared: Any) -> None:
+def test_a_forked_process_is_told_at_once_what_only_goes_over_the_ray_that_it_lost(shared: Any) -> None:
     client = shared.client()
     client.extend(stamped_rows(8))
     client.sample()
+    over_ray = ReplayClient(replace(client.address, transport="ray"))
+    over_ray.sample()
     began = time.monotonic()
     reading, writing = os.pipe()
     child = os.fork()
     if child == 0:
         try:
-            for call in (client.sample, lambda: shared.client().sample(), shared.empty, shared.shutdown):
+            for call in (over_ray.sample, lambda: connect("any"), shared.empty, shared.shutdown):
                 os.write(writing, _told(call).encode())
         finally:
             os._exit(0)
