@@ -7,6 +7,7 @@ from replay_service.episodic.cached import CachedReplayBuffer
 from replay_service.episodic.her import HERReplayBuffer, HERVectorReplayBuffer
 from replay_service.episodic.prioritized import PrioritizedReplayBuffer, PrioritizedVectorReplayBuffer
 from replay_service.episodic.replay_buffer import ReplayBuffer
+from replay_service.episodic.segment_tree import SegmentTree
 from replay_service.episodic.vector import VectorReplayBuffer
 
 __all__ = [
@@ -17,5 +18,6 @@ __all__ = [
     "PrioritizedReplayBuffer",
     "PrioritizedVectorReplayBuffer",
     "ReplayBuffer",
+    "SegmentTree",
     "VectorReplayBuffer",
 ]
