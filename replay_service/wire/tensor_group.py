@@ -92,12 +92,10 @@ def serve_link(
             reply, apart = serve(
                 frame, take=arena.take, route="distributed", dense_only=True, flat=flat, take_flat=take_flat
             )
-            # Posted before the reply is sent, while the client waits: whoever posts holds the pair's lock, and gloo's own thread
-            # spins on that lock if the next request comes in at that moment.
-            posted.append(link.receive(receiving.buffer, REQUEST_TAG))
             link.send(reply, reply_tag(header.request_id), header.status, SEND_TIMEOUT_S, apart)
             if header.verb is Verb.CLOSE:
                 return
+            posted.append(link.receive(receiving.buffer, REQUEST_TAG))
             del frame, reply, flat, apart
     except ReplayError:
         return  # the client is gone, or does not keep to the protocol: its thread ends, everybody else goes on
