@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import os
 import re
 import signal
@@ -21,6 +22,7 @@ from deploy.checkpoints import load_service, save_service, saved_line
 from deploy.config import load_config, preset_names
 from deploy.connection import prefer_token, stuck_in_ray
 from deploy.errors import ConfigError, DeployError
+from deploy.interruption import Interruption
 from deploy.launch import Stopped
 from deploy.launch import down as take_down
 from deploy.launch import up as bring_up
@@ -256,17 +258,22 @@ def _watch(records: list[ServiceRecord], interval_s: float, json: bool) -> None:
     if len(addresses) != 1:
         raise DeployError(f"--watch ({', '.join(addresses) or 'no service'}) must be for services of one Ray; name one")
     looks = observe(records, interval_s)
-    with contextlib.suppress(KeyboardInterrupt), contextlib.closing(looks):
+    with (
+        contextlib.suppress(KeyboardInterrupt),
+        Interruption(at_once=True) as interruption,
+        contextlib.closing(looks),
+    ):
         console = _console()
+        wanted = itertools.takewhile(lambda _: not interruption.requested, looks)
         if json:
-            for statuses in looks:
+            for statuses in wanted:
                 typer.echo(as_json(statuses, indent=None))
         elif not console.is_terminal:
-            for statuses in looks:
+            for statuses in wanted:
                 console.print(status_view(statuses))
         else:
             with Live(console=console, auto_refresh=False) as live:
-                for statuses in looks:
+                for statuses in wanted:
                     live.update(status_view(statuses), refresh=True)
 
 

@@ -15,11 +15,13 @@ SIGNALS = (signal.SIGINT, signal.SIGTERM)
 class Interruption:
     """While entered, the first SIGINT or SIGTERM sets `requested`; a second one raises KeyboardInterrupt.
 
+    With `at_once` the first one raises it, too. It may come up inside a destructor, where Python drops it; `requested` stays.
     Only the main thread can have signals; elsewhere nothing is installed and `requested` stays False.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, *, at_once: bool = False) -> None:
         self.requested = False
+        self._at_once = at_once
         self._before: dict[signal.Signals, Any] = {}
 
     def take(self) -> None:
@@ -41,6 +43,6 @@ class Interruption:
             signal.signal(number, handler)
 
     def _note(self, number: int, frame: FrameType | None) -> None:
-        if self.requested:
+        again, self.requested = self.requested, True
+        if again or self._at_once:
             raise KeyboardInterrupt
-        self.requested = True
