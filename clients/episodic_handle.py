@@ -223,9 +223,9 @@ class EpisodicClient:
     # -- priorities -------------------------------------------------------------------------------------------------
 
     @property
-    def update_weight(self) -> Callable[..., None]:
-        """`update_weight(index, new_weight, *, timeout=None)` sets priorities, as `PrioritizedReplayBuffer.update_weight`; there
-        is no such call, and `AttributeError` is raised, if the buffer has none."""
+    def update_weight(self) -> Callable[..., Any]:
+        """`update_weight(index, new_weight, *, generation=None, timeout=None)` sets priorities, as
+        `PrioritizedReplayBuffer.update_weight`; there is no such call, and `AttributeError` is raised, if the buffer has none."""
         return self._of_priorities(self._update_weight)
 
     @property
@@ -309,8 +309,13 @@ class EpisodicClient:
 
     # -- inner ------------------------------------------------------------------------------------------------------
 
-    def _update_weight(self, index: Any, new_weight: Any, *, timeout: float | None = None) -> None:
-        self._call(values_request(Verb.UPDATE_WEIGHT, index=index_array(index), weight=new_weight), timeout)
+    def _update_weight(
+        self, index: Any, new_weight: Any, *, generation: Any = None, timeout: float | None = None
+    ) -> Any:
+        if isinstance(generation, list | tuple):
+            generation = np.asarray(generation)
+        request = values_request(Verb.UPDATE_WEIGHT, index=index_array(index), weight=new_weight, generation=generation)
+        return self._array(request, "updated", timeout)
 
     def _get_weight(self, index: Any, *, timeout: float | None = None) -> Any:
         return self._array(indexed(Verb.GET_WEIGHT, index), "weight", timeout)

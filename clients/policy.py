@@ -84,11 +84,13 @@ class Policy(nn.Module, ABC):
     def post_process_fn(self, batch: Any, buffer: Any, indices: Any) -> None:
         """Give the buffer what `learn` found out: new priorities, where the batch was drawn by priority.
 
-        A Batch has them as "weight", which `learn` has written over the weights of the draw; a TensorDict as "td_error".
+        A Batch has them as "weight", which `learn` has written over the weights of the draw; a TensorDict as "td_error". Steps that
+        were overwritten since the draw keep the priority of what is there now, where the batch has their "generation".
         """
         keys = batch.keys()
         if "weight" in keys and hasattr(buffer, "update_weight"):
-            buffer.update_weight(indices, batch["weight"])
+            stamps = {"generation": batch["generation"]} if "generation" in keys else {}
+            buffer.update_weight(indices, batch["weight"], **stamps)
         elif "priority_weight" in keys and "td_error" in keys:
             buffer.update_tensordict_priority(batch)
 

@@ -9,6 +9,7 @@ import numpy as np
 import torch
 from numpy.typing import ArrayLike, NDArray
 
+from replay_service.buffer.generations import Generations
 from replay_service.buffer.sum_tree import SumTree
 from replay_service.episodic.draws import Draws
 from replay_service.episodic.rings import Rings
@@ -18,6 +19,7 @@ __all__ = ["PriorityDraws"]
 
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
+Bools = NDArray[np.bool_]
 
 EPSILON = float(np.finfo(np.float32).eps)
 """Added to every priority that is set, so that no step is never drawn again."""
@@ -38,12 +40,13 @@ class PriorityDraws(Draws):
         ValueError: `alpha` or `beta` out of range.
     """
 
-    state_keys = ("leaves", "extremes", "beta")
+    state_keys = ("leaves", "extremes", "beta", "stamps")
 
     def __init__(self, size: int, alpha: float, beta: float, weight_norm: bool) -> None:
         if not 0.0 < alpha < math.inf:
             raise ValueError(f"alpha ({alpha}) must be above 0 and finite")
         self._tree = SumTree(max(1, size))
+        self._stamps = Generations(max(1, size))
         self._alpha = float(alpha)
         self._weight_norm = bool(weight_norm)
         self.beta = beta
@@ -84,27 +87,36 @@ class PriorityDraws(Draws):
         leaves = self._tree.get(before)
         self._tree.update(before, 0.0)
         self._tree.update(after, leaves)
+        self._stamps.advance(torch.from_numpy(np.concatenate([before, after])))
 
     def keep(self, before: Ints, after: Ints) -> None:
         """Priorities go along; all others go."""
         leaves = self._tree.get(before)
         self._tree.clear()
         self._tree.update(after, leaves)
+        self._stamps.advance_written()
 
     def written(self, slots: Ints) -> None:
         """Gives new steps the largest priority so far."""
+        self.renew(slots)
+        self._stamps.advance(torch.from_numpy(slots))
+
+    def renew(self, slots: Ints) -> None:
+        """Gives steps the largest priority so far."""
         self._tree.update(slots, self._largest**self._alpha)
 
     def forgotten(self, slots: Ints | None) -> None:
         """Steps that are gone are not drawn; with all of them the extremes go, too."""
         if slots is not None:
             self._tree.update(slots, 0.0)
+            self._stamps.advance(torch.from_numpy(slots))
             return
         self._tree.clear()
+        self._stamps.advance_written()
         self._start_over()
 
-    def update(self, slots: Ints, priorities: ArrayLike | torch.Tensor) -> None:
-        """Sets the priorities of steps to `|priority| + 1.19e-7`.
+    def update(self, slots: Ints, priorities: ArrayLike | torch.Tensor, only: Bools | None = None) -> None:
+        """Sets the priorities of steps to `|priority| + 1.19e-7`; with `only` bool `[n]`, of those alone.
 
         Raises:
             PriorityError: one is NaN or infinite, or its power is. Nothing was set.
@@ -116,16 +128,23 @@ class PriorityDraws(Draws):
         values = np.broadcast_to(values, slots.shape) if values.ndim == 0 else values.reshape(-1)
         if values.shape != slots.shape:
             raise ValueError(f"new_weight ({values.size} numbers) must be one for each of {slots.size} indices")
-        if slots.size == 0:
-            return
         with np.errstate(over="ignore"):
             masses = values**self._alpha
         wrong = np.flatnonzero(~np.isfinite(masses))
         if wrong.size:
             raise PriorityError(f"new_weight ({values[wrong[0]]}) must be finite, also to the power of {self._alpha:g}")
+        if only is not None:
+            slots, masses, values = slots[only], masses[only], values[only]
+        if slots.size == 0:
+            return
         self._tree.update(slots, masses)
         self._largest = max(self._largest, float(values.max()))
         self._smallest = min(self._smallest, float(values.min()))
+
+    def generations(self, slots: Ints) -> Ints:
+        """How often each slot was written, int64 of the shape of `slots`; -1 if never, or if there is no such slot."""
+        stamps: Ints = self._stamps.of(torch.from_numpy(np.ascontiguousarray(slots))).numpy()
+        return stamps
 
     def weights(self, slots: Ints) -> Floats:
         """Weights of steps, not normalised; float64 of the shape of `slots`."""
@@ -133,18 +152,22 @@ class PriorityDraws(Draws):
         return weights
 
     def decorate(self, entries: dict[str, Any], slots: Ints) -> None:
-        """Adds `weight`, float64 of the shape of `slots`."""
+        """Adds `weight` (float64) and `generation` (int64), of the shape of `slots`."""
         weights = self.weights(slots)
         if self._weight_norm and weights.size:
             weights = weights / weights.max()
         entries["weight"] = weights
+        entries["generation"] = self.generations(slots)
 
     def state_dict(self) -> dict[str, Any]:
-        """Copies of all leaves, and the extremes."""
-        return {"leaves": self._tree.state(), "extremes": np.array([self._largest, self._smallest]), "beta": self._beta}
+        """Copies of all leaves, of the extremes and of the slots' generations."""
+        extremes = np.array([self._largest, self._smallest])
+        stamps = self._stamps.state_dict()["stamps"].numpy()
+        return {"leaves": self._tree.state(), "extremes": extremes, "beta": self._beta, "stamps": stamps}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Takes over what `state_dict` gave."""
         self._tree.load_state(np.asarray(state["leaves"]))
         self._largest, self._smallest = map(float, state["extremes"])
         self._beta = float(state["beta"])
+        self._stamps.load_state_dict({"stamps": torch.from_numpy(np.array(state["stamps"], np.int64))})

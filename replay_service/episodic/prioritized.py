@@ -17,24 +17,53 @@ from replay_service.episodic.vector import VectorReplayBuffer, bank_of
 __all__ = ["PrioritizedReplayBuffer", "PrioritizedVectorReplayBuffer"]
 
 Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+Bools = NDArray[np.bool_]
 
 
 class WeightCalls(BufferSaving):
-    """What buffers with priorities have more than others. Batches have a `weight`, float64 `[n]`."""
+    """What buffers with priorities have more than others. Batches have a `weight` (float64 `[n]`), and the `generation` of their
+    slots (int64 `[n]`), by which a later `update_weight` knows steps that were overwritten meanwhile."""
 
-    def update_weight(self, index: ArrayLike, new_weight: ArrayLike | torch.Tensor) -> None:
+    def update_weight(
+        self,
+        index: ArrayLike,
+        new_weight: ArrayLike | torch.Tensor,
+        *,
+        generation: ArrayLike | torch.Tensor | None = None,
+    ) -> Bools:
         """Sets the priorities of steps to `|new_weight| + 1.19e-7`; of a step named twice, the last one stands.
 
         Args:
             index: slots of stored steps, of any shape.
             new_weight: one number for each, or one for all.
+            generation: of each slot when it was read, as a batch has it; steps that are gone or overwritten are left out.
+                None: whatever is in the slots now.
+
+        Returns:
+            Which were set, bool of the shape of `index`.
 
         Raises:
             PriorityError: one is NaN or infinite. Nothing was set.
-            IndexError: a slot that holds no step. Nothing was set.
+            IndexError: without `generation`, a slot that holds no step. Nothing was set.
+            ValueError: not one weight or generation for each slot. Nothing was set.
         """
         with self.lock:
-            self._priorities.update(self._slots_of(index).reshape(-1), new_weight)
+            if generation is None:
+                slots = self._slots_of(index)
+                self._priorities.update(slots.reshape(-1), new_weight)
+                return np.ones(slots.shape, np.bool_)
+            return self._update_present(self._numbers_of(index), new_weight, generation)
+
+    def _update_present(self, slots: Ints, new_weight: Any, generation: Any) -> Bools:
+        stamps = np.asarray(generation.detach().cpu() if isinstance(generation, torch.Tensor) else generation)
+        if stamps.dtype.kind not in "iu" or stamps.size != slots.size:
+            raise ValueError(
+                f"generation ({stamps.dtype} {list(stamps.shape)}) must be an integer for each of {slots.size} indices"
+            )
+        present: Bools = (self._priorities.generations(slots) == stamps.reshape(slots.shape)) & self._rings.holds(slots)
+        self._priorities.update(slots.reshape(-1), new_weight, present.reshape(-1))
+        return present
 
     def get_weight(self, index: ArrayLike) -> Any:
         """Weights of steps, not normalised: float64 of the shape of `index`; see `PriorityDraws`."""
@@ -44,7 +73,7 @@ class WeightCalls(BufferSaving):
     def init_weight(self, index: ArrayLike) -> None:
         """Gives steps the largest priority so far, as new ones have it."""
         with self.lock:
-            self._priorities.written(self._slots_of(index).reshape(-1))
+            self._priorities.renew(self._slots_of(index).reshape(-1))
 
     def set_beta(self, beta: float) -> None:
         """Changes how far weights make up for the draws; `ValueError` below 0."""

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from replay_service.arena import Arena
 from replay_service.buffer.replay_buffer import ReplayBuffer
-from replay_service.errors import LayoutError
+from replay_service.errors import LayoutError, ServiceUnavailableError
 from replay_service.service import replies
 from replay_service.service.meters import Meters
 from replay_service.service.saving import Saving
@@ -71,6 +71,7 @@ class Dispatch:
         self._service_stats = service_stats or dict
         self._layouts = known_layouts(most_layouts)
         self._arena = Arena()
+        self._ended = False
         saving = Saving(buffer)
         self._handlers: dict[Verb, Callable[[Message], Message | replies.Gather]] = {
             Verb.EXTEND: self._extend,
@@ -125,6 +126,8 @@ class Dispatch:
         try:
             header = read_header(frame)
             verb, request_id = header.verb, header.request_id
+            if self._ended:
+                raise ServiceUnavailableError("the service must be running; it was shut down")
             request = unpack(frame, self._layouts, flat)
             request.objects = objects
             if dense_only and verb in DRAWING_VERBS and self.buffer.never_dense():
@@ -151,9 +154,16 @@ class Dispatch:
         }
 
     def release(self) -> None:
-        """Removes what of the buffer would outlive this process."""
+        """Answers nothing any more, and removes what of the buffer would outlive this process.
+
+        Ray says that an actor is dead before its process is gone; until then clients with an open channel still reach it.
+        """
         with self.buffer.lock:
-            self.buffer.storage.release()
+            self._ended = True
+            self._release_buffer()
+
+    def _release_buffer(self) -> None:
+        self.buffer.storage.release()
 
     def _handler_of(self, verb: Verb) -> Callable[[Message], Message | replies.Gather]:
         if verb not in self._handlers:

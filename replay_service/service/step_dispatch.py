@@ -71,7 +71,7 @@ class StepDispatch(Dispatch):
             },
         }
 
-    def release(self) -> None:
+    def _release_buffer(self) -> None:
         """Nothing of the buffer outlives this process."""
 
     # -- writing ----------------------------------------------------------------------------------------------------
@@ -145,8 +145,9 @@ class StepDispatch(Dispatch):
     # -- priorities -------------------------------------------------------------------------------------------------
 
     def _update_weight(self, request: Message) -> Message:
-        self._prioritized.update_weight(request.tensor("index"), request.tensor("weight"))
-        return Message(request.verb)
+        index, weight = request.tensor("index").numpy(force=True), request.tensor("weight")
+        updated = self._prioritized.update_weight(index, weight, generation=_array(request.optional("generation")))
+        return numbers(request.verb, updated=updated)
 
     def _get_weight(self, request: Message) -> Message:
         return numbers(request.verb, weight=self._prioritized.get_weight(_index(request)))

@@ -76,6 +76,25 @@ def test_weights_go_back_as_priorities() -> None:
     assert buffer.get_weight(np.arange(6)) == pytest.approx(np.where(drawn, 1 / 3, 1.0), rel=1e-6)
 
 
+def test_steps_that_were_overwritten_since_the_draw_keep_their_priority() -> None:
+    buffer = PrioritizedReplayBuffer(6, alpha=1.0, beta=1.0)
+    policy = Noting()
+    drawn = filled(buffer).sample(0)
+    buffer.add(Batch(obs=6, act=6, rew=6, terminated=False, truncated=False, obs_next=7))  # over slot 0
+    policy.update_on(drawn, buffer)
+    assert buffer.weight.tolist() == pytest.approx([1, 3, 3, 3, 3, 3])
+
+
+def test_weights_go_to_buffers_that_know_no_generations() -> None:
+    class Plain(ReplayBuffer):
+        def update_weight(self, index: Any, new_weight: Any) -> None:
+            self.told = (index.tolist(), new_weight.tolist())
+
+    buffer = Plain(3)
+    Noting().post_process_fn(Batch(weight=np.array([1.0, 2.0])), buffer, np.array([0, 1]))
+    assert buffer.told == ([0, 1], [1.0, 2.0])
+
+
 def test_batches_without_weights_change_no_priority() -> None:
     class Refusing(ReplayBuffer):
         def update_weight(self, *_: Any) -> None:

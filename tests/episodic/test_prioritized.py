@@ -153,3 +153,60 @@ def test_wrong_settings(settings: tuple[float, float]) -> None:
         PrioritizedReplayBuffer(4, *settings)
     with pytest.raises(ValueError, match="must be"):
         three().set_beta(-1.0)
+
+
+def test_late_priorities_pass_by_steps_that_were_overwritten() -> None:
+    buffer = PrioritizedReplayBuffer(4, alpha=1.0, beta=1.0)
+    for number in range(4):
+        buffer.add(tr(number, term=number == 3))
+    batch, _ = buffer.sample(0)
+    assert batch.generation.tolist() == [0, 0, 0, 0]
+    buffer.add(tr(4))  # over slot 0
+    set_now = buffer.update_weight(np.arange(4), [9.0, 5.0, 6.0, 7.0], generation=batch.generation)
+    assert set_now.tolist() == [False, True, True, True]
+    assert buffer.weight.tolist() == close(
+        [1, 5, 6, 7]
+    )  # 9 belonged to the step that is gone, also as the largest so far
+    buffer.add(tr(5))
+    assert buffer.weight[1] == close(7)
+    assert buffer[[[0, 1], [2, 3]]].generation.tolist() == [[1, 1], [0, 0]]
+
+
+def test_no_step_outlives_what_moves_or_forgets_it() -> None:
+    def stale(change: Any) -> list[bool]:
+        buffer = PrioritizedVectorReplayBuffer(8, 2, alpha=1.0, beta=1.0)
+        buffer.add(rows([0, 100]))
+        buffer.add(rows([1, 101]))
+        slots = buffer.sample_indices(0)
+        stamps = buffer[slots].generation
+        change(buffer)
+        set_now: list[bool] = buffer.update_weight(slots, np.full(4, 3.0), generation=torch.from_numpy(stamps)).tolist()
+        return set_now
+
+    def reset_and_add(buffer: PrioritizedVectorReplayBuffer) -> None:
+        buffer.reset()
+        buffer.add(rows([7, 107]))
+
+    def drop_first(buffer: PrioritizedVectorReplayBuffer) -> None:
+        buffer.set_array_at_key(np.array([np.nan]), "ret", index=[0], default_value=0.0)
+        buffer.dropnull()
+
+    assert stale(lambda buffer: None) == [True] * 4
+    assert stale(lambda buffer: buffer.reset()) == [False] * 4
+    assert stale(reset_and_add) == [False] * 4
+    assert stale(drop_first) == [False] * 4
+    assert stale(lambda buffer: buffer.load_state_dict(buffer.state_dict())) == [True] * 4
+
+
+def test_generations_that_are_none_change_nothing() -> None:
+    buffer = three()
+    before = buffer.weight.tolist()
+    for wrong in ([0], [0.0, 0.0], [0, 0, 0]):
+        with pytest.raises(ValueError, match="generation"):
+            buffer.update_weight([0, 1], [5.0, 5.0], generation=wrong)
+    with pytest.raises(PriorityError):
+        buffer.update_weight([0, 1], [5.0, np.nan], generation=[0, 7])
+    with pytest.raises(ValueError, match="new_weight"):
+        buffer.update_weight([0, 1], [5.0], generation=[0, 0])
+    assert buffer.update_weight([0, 3, 99], [2.0**0.5, 5.0, 5.0], generation=[-1, -1, -1]).tolist() == [False] * 3
+    assert buffer.weight.tolist() == before

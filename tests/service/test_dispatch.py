@@ -17,7 +17,7 @@ from clients.requests import extend_request, records_request, sample_request
 from replay_service import LazyTensorStorage, ListStorage, ReplayBuffer, TensorDictReplayBuffer
 from replay_service.arena import Arena
 from replay_service.buffer.writers.round_robin import TensorDictRoundRobinWriter
-from replay_service.errors import LayoutError
+from replay_service.errors import LayoutError, ServiceUnavailableError
 from replay_service.service.dispatch import Dispatch
 from replay_service.structure import row_of
 from replay_service.wire.conversation import Conversation, checked
@@ -68,6 +68,15 @@ def untouched(dispatch: Dispatch) -> bool:
 
 def test_it_serves_every_verb() -> None:
     assert columns().verbs == RECORD_VERBS
+
+
+def test_after_the_end_nothing_is_answered() -> None:
+    dispatch = columns()
+    dispatch.release()  # its process, and channels to it, may be there for a while yet
+    with pytest.raises(ServiceUnavailableError, match="shut down"):
+        checked(ask(dispatch, sample_request(16, False)))
+    with pytest.raises(ServiceUnavailableError, match="shut down"):
+        checked(ask(dispatch, extend_request(stamped_rows(1), None)))
 
 
 def test_a_sample_is_gathered_into_the_memory_it_is_given() -> None:
