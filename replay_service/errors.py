@@ -2,9 +2,11 @@
 
     ReplayError
     ├── LayoutError              (ValueError)       rows do not fit the stored layout
+    │   └── MissingFlagError     (AttributeError)   a step does not say whether its episode ends
     ├── PriorityError            (ValueError)       priorities that no distribution can be made of
     ├── CheckpointError          (ValueError)       no checkpoint that can be loaded, or no place for one
     ├── EmptyBufferError         (RuntimeError)     nothing to sample
+    │   └── NoStepsError         (ValueError, KeyError, AttributeError)  an episodic buffer has no step to draw
     ├── TransportUnavailableError(RuntimeError)     what was asked for cannot go that way
     ├── ReplayTimeoutError       (TimeoutError)     the call's time is over; the handle still works
     ├── ServiceUnavailableError  (ConnectionError)  the service is dead or cannot be reached
@@ -21,6 +23,8 @@ __all__ = [
     "ClosedError",
     "EmptyBufferError",
     "LayoutError",
+    "MissingFlagError",
+    "NoStepsError",
     "PriorityError",
     "ReplayError",
     "ReplayTimeoutError",
@@ -45,6 +49,10 @@ class LayoutError(ReplayError, ValueError):
     not_dense: str = ""
 
 
+class MissingFlagError(LayoutError, AttributeError):
+    """A step does not say whether its episode ends; also the AttributeError that code for episodic buffers has long caught."""
+
+
 class PriorityError(ReplayError, ValueError):
     """Priorities are NaN, infinite or negative, or sum to zero. Nothing was updated."""
 
@@ -55,6 +63,17 @@ class CheckpointError(ReplayError, ValueError):
 
 class EmptyBufferError(ReplayError, RuntimeError):
     """The buffer holds no row that could be sampled."""
+
+
+class NoStepsError(EmptyBufferError, ValueError, KeyError, AttributeError):
+    """An episodic buffer has no step, or none that may be drawn.
+
+    Code for such buffers has long caught a ValueError where it draws, a KeyError where it reads, and an AttributeError where it asks for
+    what was never stored: it is each of them, too.
+    """
+
+    def __str__(self) -> str:
+        return Exception.__str__(self)  # KeyError's would put quotation marks around it
 
 
 class TransportUnavailableError(ReplayError, RuntimeError):

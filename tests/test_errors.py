@@ -12,9 +12,11 @@ from replay_service.errors import ReplayError, key_name
 
 BASES: dict[str, type[Exception]] = {
     "LayoutError": ValueError,
+    "MissingFlagError": AttributeError,
     "PriorityError": ValueError,
     "CheckpointError": ValueError,
     "EmptyBufferError": RuntimeError,
+    "NoStepsError": KeyError,
     "TransportUnavailableError": RuntimeError,
     "ReplayTimeoutError": TimeoutError,
     "ServiceUnavailableError": ConnectionError,

@@ -11,7 +11,7 @@ from numpy.typing import ArrayLike, NDArray
 from torch import Tensor
 
 from replay_service.episodic.batch import Batch
-from replay_service.errors import LayoutError
+from replay_service.errors import LayoutError, MissingFlagError
 
 __all__ = ["Incoming", "incoming", "lifted", "rings_of", "with_flags"]
 
@@ -48,7 +48,8 @@ def incoming(batch: Any, ring_of: Ints | None) -> Incoming:
         ring_of: the ring of each row; None for one step without a leading dimension, which goes to ring 0.
 
     Raises:
-        LayoutError: `obs`, `act`, `rew` or an end flag is missing, or there are not as many rows as rings.
+        LayoutError: `obs`, `act` or `rew` is missing, or there are not as many rows as rings.
+        MissingFlagError: an end flag is missing.
     """
     content = dict((batch if isinstance(batch, Batch) else Batch(batch)).items())
     missing = [name for name in REQUIRED if name not in content or is_empty(content[name])]
@@ -76,7 +77,7 @@ def with_flags(content: dict[str, Any]) -> bool:
     `done` was there. A step that is done is then terminated, unless `info` says that its time was over.
 
     Raises:
-        LayoutError: neither `done`, nor both of the others (one of them with `done` will do).
+        MissingFlagError: neither `done`, nor both of the others (one of them with `done` will do).
     """
     given = {name: _flags(name, content[name]) for name in ("terminated", "truncated", "done") if name in content}
     terminated, truncated, done = (given.get(name) for name in ("terminated", "truncated", "done"))
@@ -88,7 +89,7 @@ def with_flags(content: dict[str, Any]) -> bool:
         truncated = done & ~terminated
     if terminated is None or truncated is None:
         name = "truncated" if terminated is not None else "terminated" if truncated is not None else "done"
-        raise LayoutError(
+        raise MissingFlagError(
             f"{name} (missing) must be in every step: done, or terminated and truncated; got {sorted(content)}"
         )
     content["terminated"], content["truncated"], content["done"] = terminated, truncated, terminated | truncated

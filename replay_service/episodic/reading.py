@@ -13,7 +13,7 @@ from replay_service.episodic.draws import checked_size
 from replay_service.episodic.parts import RESERVED, BufferParts
 from replay_service.episodic.plan import Plan
 from replay_service.episodic.returns import episodic_return, n_step_rewards
-from replay_service.errors import EmptyBufferError
+from replay_service.errors import NoStepsError
 
 __all__ = ["BufferReading"]
 
@@ -34,7 +34,7 @@ class BufferReading(BufferParts):
                 below 0: none.
 
         Raises:
-            EmptyBufferError: some are to be drawn, and there is no step, or with `sample_avail` none with enough steps
+            NoStepsError: some are to be drawn, and there is no step, or with `sample_avail` none with enough steps
                 before it.
         """
         with self.lock:
@@ -56,7 +56,7 @@ class BufferReading(BufferParts):
 
         Raises:
             ValueError: `n_step` below 1, or `gamma` out of range. Nothing was drawn.
-            EmptyBufferError: there is nothing to draw.
+            NoStepsError: there is nothing to draw.
         """
         with self.lock:
             slots, plan = self.sample_plan(batch_size, n_step, gamma)
@@ -93,12 +93,12 @@ class BufferReading(BufferParts):
             gamma, gae_lambda: from 0 to 1.
 
         Raises:
-            EmptyBufferError: nothing was ever stored.
+            NoStepsError: nothing was ever stored.
             ValueError: a number is out of range, or there is not one value for each step.
         """
         with self.lock:
             if "rew" not in self._store:
-                raise EmptyBufferError("indices must name stored steps; got an empty buffer: add steps first")
+                raise NoStepsError("indices must name stored steps; got an empty buffer: add steps first")
             slots = self._available() if indices is None else self._slots_of(indices)
             return episodic_return(self, slots, v_s_, v_s, gamma, gae_lambda)
 
@@ -115,9 +115,7 @@ class BufferReading(BufferParts):
         if batch_size is None:
             return self._random.permutation(self._available())
         if len(self) == 0:
-            raise EmptyBufferError(
-                f"batch_size ({batch_size}) must be 0 or less while nothing is stored; add steps first"
-            )
+            raise NoStepsError(f"batch_size ({batch_size}) must be 0 or less while nothing is stored; add steps first")
         if not self._options.sample_avail or self.stack_num == 1:
             return self._draws.draw(batch_size, self._rings, self._random)
         return self._drawn_available(batch_size)
@@ -132,7 +130,7 @@ class BufferReading(BufferParts):
                 return kept[:batch_size]
         available = self._available()
         if available.size == 0:
-            raise EmptyBufferError(
+            raise NoStepsError(
                 f"sample_avail must find a step with stack_num - 1 ({self.stack_num - 1}) steps of its episode before it; "
                 "got none: add longer episodes"
             )
@@ -168,9 +166,15 @@ class BufferReading(BufferParts):
 
     def unfinished_index(self) -> Ints:
         """Slots of steps that nothing follows though they are not done, int64 `[n]`, ring by ring: the newest of each
-        ring, and those before a cut (see `update`)."""
+        ring, and those before a cut (see `update`).
+
+        Raises:
+            NoStepsError: nothing was ever stored.
+        """
         with self.lock:
-            return self._rings.unfinished(self.done) if len(self) else np.empty(0, np.int64)
+            if "done" not in self._store:
+                raise NoStepsError("buffer (empty) must have had a step to know an unfinished one; add steps first")
+            return self._unfinished()
 
     def get_buffer_indices(self, start: int, stop: int) -> Ints:
         """Slots from `start` up to, not including, `stop`, over the edge of their ring if `stop` is not above `start`.
@@ -204,7 +208,7 @@ class BufferReading(BufferParts):
 
         Raises:
             IndexError: a slot that holds no step.
-            EmptyBufferError: nothing was ever stored.
+            NoStepsError: nothing was ever stored.
         """
         with self.lock:
             return self.plan(index).build()
@@ -252,13 +256,16 @@ class BufferReading(BufferParts):
         """Where `buffer[:]` has NaN or None: a `Batch` of flags."""
         return self[:].isnull()
 
+    def _unfinished(self) -> Ints:
+        return self._rings.unfinished(self.done) if len(self) else np.empty(0, np.int64)
+
     def _windows(self, slots: Ints, stack_num: int) -> Ints:
         return slots if stack_num == 1 else self._rings.window(slots, np.arange(1 - stack_num, 1))
 
     def _plan(self, slots: Ints) -> Plan:
         """What is read of the steps at `slots`, all of which are stored."""
         if "obs" not in self._store:
-            raise EmptyBufferError("index must name stored steps; got an empty buffer: add steps first")
+            raise NoStepsError("index must name stored steps; got an empty buffer: add steps first")
         store, windows = self._store, self._windows(slots, self.stack_num)
         plan, hidden = Plan(), self._hidden
         entries = plan.entries
@@ -291,4 +298,4 @@ class BufferReading(BufferParts):
             self._settle()
             slots = self._rings.order()
             content = {name: self._store.read((name,), slots) for name in self._store.names}
-            return content, slots, self.unfinished_index()
+            return content, slots, self._unfinished()

@@ -29,12 +29,13 @@ def test_e19_a_missing_entry_is_refused_and_nothing_changes(name: str) -> None:
 
 
 @pytest.mark.parametrize("names", [["terminated"], ["truncated"], ["terminated", "truncated"]])
-def test_a_missing_end_flag_is_refused(names: list[str]) -> None:
+def test_a_missing_end_flag_is_refused(names: list[str]) -> None:  # E19
     step = tr(0)
     for name in names:
         del step[name]
-    with pytest.raises(LayoutError, match="missing"):
+    with pytest.raises(LayoutError, match="missing") as caught:
         ReplayBuffer(3).add(step)
+    assert isinstance(caught.value, AttributeError)
 
 
 @pytest.mark.parametrize(
@@ -127,10 +128,20 @@ def test_e34_how_many_are_drawn() -> None:
     batch, indices = buffer.sample(-1)
     assert (len(batch.obs), indices.size) == (0, 0)
     empty = ReplayBuffer(10)
-    assert empty.sample_indices(0).size == empty.sample_indices(-1).size == empty.unfinished_index().size == 0
-    for call in (lambda: empty.sample_indices(2), lambda: empty.sample(2), lambda: empty.sample(0), lambda: empty[:]):
-        with pytest.raises(EmptyBufferError):
+    assert empty.sample_indices(0).size == empty.sample_indices(-1).size == 0
+    calls = [(lambda: empty.sample_indices(2), ValueError), (lambda: empty.sample(2), ValueError)]
+    calls += [
+        (lambda: empty.sample(0), KeyError),
+        (lambda: empty[:], KeyError),
+        (empty.unfinished_index, AttributeError),
+    ]
+    for call, usual in calls:
+        with pytest.raises(EmptyBufferError, match=r"empty|nothing is stored") as caught:
             call()
+        assert isinstance(caught.value, usual)
+        assert str(caught.value) == caught.value.args[0]
+    buffer.reset()
+    assert buffer.unfinished_index().size == 0
 
 
 def test_none_draws_every_step_once() -> None:
