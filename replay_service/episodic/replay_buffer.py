@@ -11,9 +11,9 @@ import torch
 from numpy.typing import ArrayLike
 
 from replay_service.buffer.backends import DIRECT, STEPS, hosted
+from replay_service.episodic.checkpoints import BufferCheckpoints
 from replay_service.episodic.draws import Draws
 from replay_service.episodic.parts import ReadOptions
-from replay_service.episodic.saving import BufferSaving
 
 __all__ = ["SERVICE_SETTINGS", "EpisodicBuffer", "ReplayBuffer", "ring_size", "seed_of"]
 
@@ -23,8 +23,8 @@ SERVICE_SETTINGS = ("service_backend", "service_backend_options", "transport", "
 """Arguments that every class takes for a hosted buffer, and that mean nothing to a local one."""
 
 
-class EpisodicBuffer(BufferSaving):
-    """What all episodic buffers are: put together from parts, with every call of `parts` to `saving`.
+class EpisodicBuffer(BufferCheckpoints):
+    """What all episodic buffers are: put together from parts, with every call of `parts` to `checkpoints`.
 
     Args:
         made_with: arguments of the class, besides those in `options`.

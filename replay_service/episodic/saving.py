@@ -2,20 +2,35 @@
 
 from __future__ import annotations
 
+import copy
 import os
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 import torch
 
 from replay_service.episodic.hdf5 import Pickled, read_tree, write_tree
+from replay_service.episodic.rings import Rings
 from replay_service.episodic.store import StepStore
+from replay_service.episodic.totals import EpisodeTotals
 from replay_service.episodic.writing import BufferWriting
 from replay_service.errors import LayoutError
 
-__all__ = ["BufferSaving"]
+__all__ = ["BufferSaving", "Restored"]
 
 Kept = TypeVar("Kept", bound="BufferSaving")
+
+
+class Restored(NamedTuple):
+    """Parts made of a state, which only have to be put in their places; of the draws, the state that they can take."""
+
+    rings: Rings
+    store: StepStore
+    totals: EpisodeTotals
+    draws: dict[str, Any]
+    random: np.random.RandomState
+    done_only: bool
+    written: int
 
 
 class BufferSaving(BufferWriting):
@@ -45,29 +60,40 @@ class BufferSaving(BufferWriting):
 
         Raises:
             LayoutError: a buffer of another kind. Nothing was loaded.
+            ValueError: rings of another shape. Nothing was loaded.
         """
-        state = state_dict
+        self._take_over(self._restored(state_dict))
+
+    def _restored(self, state: dict[str, Any]) -> Restored:
+        """Parts made of a state; needs no lock, and changes nothing."""
         missing = {"columns", "rings", "totals", "draws", "random", "done_only", "written"} - set(state)
         if missing:
             raise LayoutError(f"state_dict must be that of an episodic buffer; {sorted(missing)} are missing")
+        if set(state["draws"]) != set(self._draws.state_keys):
+            raise LayoutError(
+                f"state_dict must be that of a buffer that draws alike; got {sorted(state['draws'])} instead of "
+                f"{sorted(self._draws.state_keys)}"
+            )
+        rings, store = self._rings.like(), StepStore(self.maxsize)
+        rings.load_state_dict(state["rings"])
+        store.load_rows(rings.stored(), state["columns"])
+        totals = EpisodeTotals(rings.edges[:-1])
+        totals.load_state_dict(state["totals"])
+        copy.deepcopy(self._draws).load_state_dict(state["draws"])  # finds out, on a copy, what is wrong
+        random = np.random.RandomState()
+        position, has_gauss = map(int, state["random"]["numbers"])
+        keys, cached = state["random"]["keys"], float(state["random"]["cached"])
+        random.set_state(("MT19937", np.asarray(keys, np.uint32), position, has_gauss, cached))
+        done_only, written = bool(state["done_only"]), int(state["written"])
+        return Restored(rings, store, totals, state["draws"], random, done_only, written)
+
+    def _take_over(self, found: Restored) -> None:
+        """Puts the parts in their places."""
         with self.lock:
-            if set(state["draws"]) != set(self._draws.state_keys):
-                raise LayoutError(
-                    f"state_dict must be that of a buffer that draws alike; got {sorted(state['draws'])} instead of "
-                    f"{sorted(self._draws.state_keys)}"
-                )
             self._settle()
-            rings, store = self._rings.like(), StepStore(self.maxsize)
-            rings.load_state_dict(state["rings"])
-            store.load_rows(rings.stored(), state["columns"])
-            self._rings, self._store = rings, store
-            self._totals.load_state_dict(state["totals"])
-            self._draws.load_state_dict(state["draws"])
-            position, has_gauss = map(int, state["random"]["numbers"])
-            keys, cached = state["random"]["keys"], float(state["random"]["cached"])
-            self._random.set_state(("MT19937", np.asarray(keys, np.uint32), position, has_gauss, cached))
-            self._done_only = bool(state["done_only"])
-            self._written = int(state["written"])
+            self._draws.load_state_dict(found.draws)
+            self._rings, self._store, self._totals, self._random = found.rings, found.store, found.totals, found.random
+            self._done_only, self._written = found.done_only, found.written
 
     def __getstate__(self) -> dict[str, Any]:
         return {"made_with": self._made_with, "state": self.state_dict()}

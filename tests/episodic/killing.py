@@ -1,0 +1,86 @@
+"""A program that kills children in the middle of their saves, and looks at what they left: `killing PATH TIMES`.
+
+A child is a fork of this process, which has imported everything already; it begins with the newest checkpoint, adds and saves.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from replay_service.episodic import ReplayBuffer
+from tests.episodic.steps import rows
+
+SIZE, WIDTH = 2048, 512
+LONGEST_S = 0.03
+
+
+def save_for_ever(path: Path, told: int) -> None:
+    """Adds and saves, and says so before and after."""
+    buffer = ReplayBuffer(SIZE)
+    if path.exists():
+        buffer.loads(path)
+    while True:
+        numbers = np.arange(buffer.write_count, buffer.write_count + random.choice([1, 100, 600]))
+        wide = np.repeat(numbers[:, None], WIDTH, 1)
+        buffer.add(rows(numbers.tolist(), obs=wide, obs_next=wide + 1), np.zeros(numbers.size, np.int64))
+        os.write(told, f"saving {buffer.write_count}\n".encode())
+        buffer.dumps(path)
+        os.write(told, f"saved {buffer.write_count}\n".encode())
+
+
+def kill_one(path: Path) -> tuple[list[int], list[int]]:
+    """Lets a child save, kills it; the write counts that it began and ended to save."""
+    heard, told = os.pipe()
+    child = os.fork()
+    if child == 0:
+        try:
+            save_for_ever(path, told)
+        finally:
+            os._exit(1)
+    os.close(told)
+    with os.fdopen(heard) as lines:
+        said = [lines.readline() for _ in range(random.randrange(1, 6))]
+        while not said[-1].startswith("saving"):
+            said.append(lines.readline())
+        time.sleep(random.random() * LONGEST_S)  # somewhere within the save, or behind it
+        os.kill(child, signal.SIGKILL)
+        said += lines.readlines()
+    os.waitpid(child, 0)
+    counts = {word: [int(line.split()[1]) for line in said if line.startswith(word)] for word in ("saving", "saved")}
+    return counts["saving"], counts["saved"]
+
+
+def main(path: Path, times: int) -> None:
+    """Kills `times` children, one after the other; AssertionError for a checkpoint that is not what was saved."""
+    torch.set_num_threads(1)  # a fork has no other threads
+    ReplayBuffer(1).add(rows([0]), [0])  # what the first step has to load, no child has to
+    random.seed(7)
+    newest = kills = 0
+    while kills < times:
+        begun, done = kill_one(path)
+        kills += 1
+        if not path.exists():
+            assert not done, "a save that ended must be there"
+            continue
+        buffer = ReplayBuffer(SIZE)
+        buffer.loads(path)
+        count = buffer.write_count
+        assert count in {newest, *begun}, (count, newest, begun)
+        assert count >= max([newest, *done]), (count, newest, done)
+        held = buffer[:]
+        assert held.act.tolist() == list(range(count - len(buffer), count))
+        assert bool((held.obs == held.act[:, None]).all()), "a step is torn"
+        newest = count
+    print(f"{newest} steps after {kills} kills")
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]), int(sys.argv[2]))
