@@ -229,7 +229,8 @@ class Batch(NamedValues):
         """Set column `key` to `seq`, or its rows at `index`; a new column holds `default_value` (NaN, None) elsewhere.
 
         Raises:
-            ValueError: without `index`, `seq` must have as many rows as the batch.
+            ValueError: without `index`, `seq` must have as many rows as the batch; with it, they must fit there. Or the
+                column cannot hold `default_value`.
             TypeError: a new column of integers or bools without `default_value`.
         """
         super().__setitem__(key, with_rows_at(self.get(key), as_leaf(seq), key, index, len(self), default_value))

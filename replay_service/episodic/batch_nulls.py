@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from torch import Tensor
 
-from replay_service.episodic.batch_leaves import Nested, has_rows
+from replay_service.episodic.batch_leaves import Nested, fitted, has_rows, numpy_index, torch_index
 
 __all__ = ["full_rows", "has_null", "null_masks", "with_rows_at"]
 
@@ -62,10 +62,12 @@ def _mask(leaf: Any) -> np.ndarray:
 def with_rows_at(column: Any, values: Any, key: str, index: Any, rows: int, default: Any) -> Any:
     """Column `key` `[rows, …]` with `values` at `index` (everywhere if that is None), a new one if `column` is None.
 
-    A new column holds `default` in all other rows, by default NaN or None. Existing ones are written to in place.
+    A new column is an array or a tensor as `values` are, and holds `default` in all other rows, by default NaN or None.
+    Existing ones are written to in place.
 
     Raises:
-        ValueError: without `index`, `values` must have `rows` rows; with it, they must fit there.
+        ValueError: without `index`, `values` must have `rows` rows; with it, they must fit there; and `default` must be
+            of the kind of `values`.
         TypeError: a new column of numbers other than floats needs `default`.
     """
     if not has_rows(values):
@@ -74,13 +76,31 @@ def with_rows_at(column: Any, values: Any, key: str, index: Any, rows: int, defa
         if len(values) != rows:
             raise ValueError(f"seq ({len(values)} rows) must have {rows} rows to become {key!r} without an index")
         return values
-    array = values.detach().cpu().numpy() if isinstance(values, Tensor) else values
     if column is None:
-        if default is None and array.dtype.kind not in "fcO":
-            raise TypeError(
-                f"default_value (None) must be given for a new column {key!r} of {array.dtype}, which has no null"
-            )
-        fill = default if default is not None else (None if array.dtype == object else np.nan)
-        column = np.full((rows, *array.shape[1:]), fill, dtype=array.dtype)
-    column[index] = array
+        column = _new_column(values, key, rows, default)
+    ready = fitted(key, column, index, values)
+    column[torch_index(index, column) if isinstance(column, Tensor) else numpy_index(index)] = ready
+    return column
+
+
+def _new_column(values: Any, key: str, rows: int, default: Any) -> Any:
+    """`[rows, …]` of `default` in the dtype of `values`, an array or a tensor as they are."""
+    is_tensor = isinstance(values, Tensor)
+    is_exact = (
+        not values.dtype.is_floating_point and not values.dtype.is_complex if is_tensor else values.dtype.kind in "biu"
+    )
+    if default is None and is_exact:
+        raise TypeError(
+            f"default_value (None) must be given for a new column {key!r} of {values.dtype}, which has no null"
+        )
+    fill = default if default is not None else (np.nan if is_tensor or values.dtype != object else None)
+    shape = (rows, *values.shape[1:])
+    try:
+        with np.errstate(invalid="ignore"):  # integers are looked at below
+            column: Any = np.full(shape, fill, values.dtype) if not is_tensor else values.new_full(shape, fill)
+        fits = not is_exact or all(value == default for value in column.reshape(-1)[:1].tolist())
+    except (OverflowError, RuntimeError, TypeError, ValueError):
+        fits = False
+    if not fits:
+        raise ValueError(f"default_value ({default!r}) must be one that {values.dtype} of {key!r} can hold")
     return column
