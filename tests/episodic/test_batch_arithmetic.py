@@ -13,7 +13,7 @@ def numbers() -> Batch:
     return Batch(a=[1.0, 2.0], t=torch.tensor([1.0, 2.0]), z={"k": [1.0, 2.0]}, e={}, n=None)
 
 
-def test_every_leaf_is_changed_in_place() -> None:
+def test_every_leaf_is_changed_in_place() -> None:  # E11
     batch = numbers()
     leaf, tensor = batch.a, batch.t
     batch += 1
@@ -26,15 +26,22 @@ def test_every_leaf_is_changed_in_place() -> None:
     assert batch.t.tolist() == [2, 3]
 
 
-def test_without_in_place_nothing_changes() -> None:
+def test_without_in_place_nothing_changes() -> None:  # E11
     batch = numbers()
-    assert (batch / 2).a.tolist() == [0.5, 1]
+    halves = batch / 2
+    assert halves.a.tolist() == halves.t.tolist() == halves.z.k.tolist() == [0.5, 1]
     assert (batch + batch).z.k.tolist() == [2, 4]
     assert (batch * np.float64(3)).t.tolist() == [3, 6]
     assert batch == numbers()
+    batch += batch
+    assert [part.tolist() for part in (batch.a, batch.t, batch.z.k)] == [[2, 4]] * 3
 
 
-def test_rows_are_changed_in_place() -> None:
+def test_rows_are_changed_in_place() -> None:  # E8
+    documented = Batch(obs={"index": np.zeros((2, 3))}, act=torch.zeros((2, 2)))
+    documented[:, 1] += 6
+    assert documented.obs.index.tolist() == [[0, 6, 0], [0, 6, 0]]
+    assert (documented[-1].obs.index.tolist(), documented[-1].act.tolist()) == ([0, 6, 0], [0, 6])
     batch = Batch(a=[[1, 2], [3, 4]])
     batch[0] += 10
     batch[:, 1] *= 2
@@ -49,6 +56,9 @@ def test_rows_are_changed_in_place() -> None:
     [
         (lambda b: b / 2, TypeError),
         (lambda b: b - 1, TypeError),
+        (lambda b: b - b, TypeError),
+        (lambda b: b.__isub__(1), AttributeError),
+        (lambda b: b / b, AssertionError),
         (lambda b: b * b, AssertionError),
         (lambda b: b * b, TypeError),
         (lambda b: b + "x", TypeError),
@@ -60,7 +70,7 @@ def test_rows_are_changed_in_place() -> None:
         (lambda b: Batch(t=torch.tensor([1, 2])) / 2, TypeError),
     ],
 )
-def test_refused(call: Any, error: type[Exception]) -> None:
+def test_refused(call: Any, error: type[Exception]) -> None:  # E11
     with pytest.raises(error):
         call(Batch(f=[1.0, 2.0], i=[1, 2]))
 

@@ -22,7 +22,7 @@ def test_tensors_and_arrays_share_memory() -> None:
     assert isinstance(batch.a, np.ndarray)
 
 
-def test_dtype_counts_for_arrays_too() -> None:
+def test_dtype_counts_for_arrays_too() -> None:  # [Q] of section 1
     batch = Batch(a=[1.0, 2.0], t=torch.arange(2), i=np.float64(1))
     made = batch.to_torch(dtype=torch.float32)
     assert {made.a.dtype, made.t.dtype, made.i.dtype} == {torch.float32}

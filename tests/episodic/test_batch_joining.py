@@ -7,7 +7,7 @@ import torch
 from replay_service.episodic.batch import Batch
 
 
-def test_stacking_fills_names_that_are_lacking() -> None:
+def test_stacking_fills_names_that_are_lacking() -> None:  # E12
     stacked = Batch.stack([Batch(a=[1, 2], b=[5, 6]), Batch(a=[3, 4])])
     assert stacked.a.tolist() == [[1, 2], [3, 4]]
     assert stacked.b.tolist() == [[5, 6], [0, 0]]
@@ -17,7 +17,7 @@ def test_stacking_fills_names_that_are_lacking() -> None:
     assert nested.t.tolist() == [[1, 1], [0, 0]]
 
 
-def test_stacking_along_another_axis() -> None:
+def test_stacking_along_another_axis() -> None:  # E12
     first, second = Batch(a=[1, 2]), Batch(a=[3, 4])
     assert Batch.stack([first, second], axis=1).a.tolist() == [[1, 3], [2, 4]]
     with pytest.raises(ValueError, match=r"b must be in every batch where axis \(1\)"):
@@ -36,7 +36,7 @@ def test_stacking_what_is_not_alike() -> None:
     assert Batch.stack([{}, {}]).is_empty()
 
 
-def test_concatenating() -> None:
+def test_concatenating() -> None:  # E13
     joined = Batch.cat([Batch(a=[1, 2], c={"d": [1, 2]}), Batch(a=[3], c={"d": [3]}), {}])
     assert (joined.a.tolist(), joined.c.d.tolist()) == ([1, 2, 3], [1, 2, 3])
     tensors = Batch.cat([Batch(a=torch.zeros(1), n=None, e={}), Batch(a=torch.ones(1), n=None, e={})])
@@ -50,12 +50,13 @@ def test_concatenating() -> None:
     [
         (Batch(a=[1]), Batch(b=[1]), "a, b must be in every batch"),
         (Batch(x={"a": [1]}), Batch(x={}), r"x\.a must be in every batch"),
+        (Batch(a=[1], c={"d": [1]}), Batch(a=[1], c={"e": [1]}), r"c\.d, c\.e must be in every batch"),
         (Batch(a=1), Batch(a=2), "a must have rows"),
         (Batch(a=[1], s="x"), Batch(a=[1], s="x"), "s must have rows"),
         (Batch(a=[[1, 2]]), Batch(a=[[1]]), r"a must have rows of one shape.*\[1, 2\].*\[1, 1\]"),
     ],
 )
-def test_concatenating_what_does_not_fit(first: Batch, second: Batch, message: str) -> None:
+def test_concatenating_what_does_not_fit(first: Batch, second: Batch, message: str) -> None:  # E13
     with pytest.raises(ValueError, match=message):
         Batch.cat([first, second])
 
