@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import pickle
 import sys
 from pathlib import Path
 from typing import Any
@@ -11,7 +12,7 @@ import torch
 from replay_service.episodic import Batch, PrioritizedReplayBuffer, ReplayBuffer, VectorReplayBuffer
 from replay_service.episodic.hdf5 import read_tree, write_tree
 from replay_service.errors import LayoutError
-from tests.episodic.steps import listed, tr
+from tests.episodic.steps import filled, listed, tr
 
 CPU = torch.device("cpu")
 
@@ -48,8 +49,19 @@ def everything() -> ReplayBuffer:
     return buffer
 
 
+def reloaded(buffer: ReplayBuffer, way: str, folder: Path) -> ReplayBuffer:
+    """A copy that went through a file."""
+    if way == "hdf5":
+        buffer.save_hdf5(folder / "file.hdf5")
+        return ReplayBuffer.load_hdf5(folder / "file.hdf5")
+    (folder / "file.pkl").write_bytes(pickle.dumps(buffer))
+    copy = pickle.loads((folder / "file.pkl").read_bytes())
+    assert isinstance(copy, ReplayBuffer)
+    return copy
+
+
 @pytest.mark.parametrize("compression", [None, "gzip"])
-def test_e25_a_file_keeps_everything(tmp_path: Path, compression: str | None) -> None:
+def test_e25_a_file_keeps_everything(tmp_path: Path, compression: str | None) -> None:  # E25
     buffer = everything()
     buffer.save_hdf5(tmp_path / "file.hdf5", compression)
     copy = ReplayBuffer.load_hdf5(tmp_path / "file.hdf5")
@@ -58,6 +70,52 @@ def test_e25_a_file_keeps_everything(tmp_path: Path, compression: str | None) ->
         assert listed(both.add(tr(6, True, obs={"x": torch.ones(2), "y": 1.0}))) == [2, 18.0, 4, 3]
     assert copy[:] == buffer[:]
     assert copy.sample(8)[1].tolist() == buffer.sample(8)[1].tolist()
+
+
+@pytest.mark.parametrize("way", ["pickle", "hdf5"])
+def test_e25_totals_of_the_running_episode_survive(tmp_path: Path, way: str) -> None:  # E25
+    buffer = filled(20, 3)
+    copy = reloaded(buffer, way, tmp_path)
+    assert (type(copy), len(copy), copy.maxsize, copy.last_index.tolist()) == (ReplayBuffer, 3, 20, [2])
+    assert copy.obs.tolist() == [0, 1, 2] + [0] * 17
+    for both in (buffer, copy):
+        assert listed(both.add(tr(3, True))) == [3, 6.0, 4, 0]
+
+
+@pytest.mark.parametrize("way", ["pickle", "hdf5"])
+def test_pointer_options_and_random_numbers_survive(tmp_path: Path, way: str) -> None:  # E25
+    buffer = filled(5, 8, (2, 6), stack_num=2, ignore_obs_next=True, random_seed=7)
+    buffer.sample(3)
+    copy = reloaded(buffer, way, tmp_path)
+    assert copy.options == buffer.options
+    assert copy.sample_indices(0).tolist() == [3, 4, 0, 1, 2]
+    assert (copy.last_index.tolist(), copy.unfinished_index().tolist()) == ([2], [2])
+    assert copy.sample_indices(9).tolist() == buffer.sample_indices(9).tolist()
+    assert copy[:] == buffer[:]
+    assert listed(copy.add(tr(8, True))) == [3, 15.0, 2, 2]
+    assert copy.obs.tolist() == [5, 6, 7, 8, 4]
+
+
+def test_objects_are_pickled_and_tensors_stay_tensors(tmp_path: Path) -> None:
+    buffer = ReplayBuffer(3)
+    buffer.add(tr(0, obs=torch.ones(2), info={"s": "x", "o": {"k"}, "n": None}))
+    copy = reloaded(buffer, "hdf5", tmp_path)
+    assert isinstance(copy.obs, torch.Tensor)
+    assert copy.info.s.tolist() == ["x", None, None]
+    assert copy.info.o.tolist() == [{"k"}, None, None]
+    assert copy.info.n.tolist() == [None] * 3
+    assert copy[:] == buffer[:]
+
+
+def test_compression_makes_a_smaller_file(tmp_path: Path) -> None:
+    buffer = ReplayBuffer(50)
+    for number in range(50):
+        buffer.add(tr(number, obs=np.zeros(1000)))
+    buffer.save_hdf5(tmp_path / "plain.hdf5")
+    buffer.save_hdf5(tmp_path / "small.hdf5", compression="gzip")
+    sizes = [(tmp_path / name).stat().st_size for name in ("plain.hdf5", "small.hdf5")]
+    assert sizes[1] < sizes[0] / 5
+    assert ReplayBuffer.load_hdf5(tmp_path / "small.hdf5")[:] == buffer[:]
 
 
 def test_a_file_of_another_kind_is_refused(tmp_path: Path) -> None:
