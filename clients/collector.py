@@ -13,6 +13,7 @@ from gymnasium.vector import VectorEnv
 from torch import Tensor
 
 from clients.acting import Actor
+from clients.async_environments import AsyncEnvironments
 from clients.collect_stats import CollectStats
 from clients.environments import VectorEnvironments, wrap_environments
 from clients.recorders import EpisodeRecorder, NoRecorder, Recorder, StepRows, TransitionRecorder
@@ -50,8 +51,8 @@ class Collector:
     (TensorDict buffers). seed: environment i starts with `seed + i`. on_episode_done: gets the steps of every episode that
     ended, as a Batch; columns `[steps]` that it returns are added to the buffer (episodic buffers in this process).
 
-    Raises ValueError for numbers out of range, more environments than lanes, environments that reset by themselves; TypeError
-    for other objects and for spaces whose rows have no single shape.
+    Raises ValueError for numbers out of range, more environments than lanes, environments that reset by themselves or do not
+    step together; TypeError for other objects and for spaces whose rows have no single shape.
     """
 
     def __init__(
@@ -174,6 +175,10 @@ class Collector:
     # -- what an asynchronous collector does otherwise ----------------------------------------------------------------
 
     def _wrapped(self, env: Any) -> Any:
+        if isinstance(env, AsyncEnvironments):
+            raise ValueError(
+                "env (AsyncEnvironments) must step together; environments that answer one by one belong to an AsyncCollector"
+            )
         return wrap_environments(env)
 
     def _wanted(self, n_episode: int | None) -> np.ndarray:

@@ -46,7 +46,7 @@ class CollectingTrainer(Trainer):
         self.step_per_epoch = step_per_epoch
         self._limits = {"n_step": step_per_collect, "n_episode": episode_per_collect}
         # A test in the middle of training says something only of the policy that collected.
-        self._tests_in_train = self.options.test_in_train and train_collector.policy is policy
+        self._tests_in_train = self.options.test_in_train is not False and train_collector.policy is policy
 
     @abstractmethod
     def _update(self, stats: CollectStats) -> None:

@@ -44,10 +44,14 @@ class OffpolicyTrainer(CollectingTrainer):
             episode_per_collect=episode_per_collect,
             options=options,
         )
-        if step_per_collect is not None and round(update_per_step * step_per_collect) < 1:
-            raise ValueError(
-                f"update_per_step ({update_per_step}) must make one update at least of step_per_collect ({step_per_collect}) steps"
-            )
+        if step_per_collect is not None:
+            together = getattr(getattr(train_collector, "environments", None), "num_envs", 1)
+            steps = -(-step_per_collect // together) * together  # environments step together
+            if round(update_per_step * steps) < 1:
+                raise ValueError(
+                    f"update_per_step ({update_per_step}) must make one update at least of step_per_collect ({step_per_collect}) "
+                    f"steps, of which a collect takes {steps}"
+                )
         self.batch_size = batch_size
         self.update_per_step = update_per_step
         self._learner: Learner | None = None

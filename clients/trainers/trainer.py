@@ -27,8 +27,8 @@ class Trainer(ABC):
 
     epoch: int, from 1. epoch_stat: the smoothed losses by name; gradient_step, env_step, rew, len, n/ep, n/st; with tests also
     test_reward, test_reward_std, best_reward, best_reward_std, best_epoch. info: duration, train_time/collector,
-    train_time/model, test_time (seconds), train_step, train_episode, test_step, test_episode, train_speed, test_speed (steps
-    per second), best_reward, best_result.
+    train_time/model, test_time (seconds), train_step, train_episode (0 where nothing is collected), test_step, test_episode,
+    train_speed, test_speed (steps per second), best_reward, best_result.
 
     It ends after `max_epoch` epochs, or after the one in which `stop_fn` was satisfied or `stop` was called. `iter` begins
     anew: a test, then epoch 1 (or, resumed, the epoch after the checkpoint's). Several may be iterated in a `zip`.
@@ -149,7 +149,7 @@ class Trainer(ABC):
         """Durations and totals since the run began."""
         standing, test = self.standing, self.test_collector
         duration = time.monotonic() - (self._started_s if self._started_s is not None else time.monotonic())
-        info: dict[str, Any] = {"duration": duration}
+        info: dict[str, Any] = {"duration": duration, "train_step": 0, "train_episode": 0}
         train = self._train_collector()
         collect_time = 0.0 if train is None else train.collect_time
         model_time = max(duration - collect_time - self._test_time, 0.0)

@@ -8,15 +8,19 @@ import numpy as np
 import torch
 from numpy.typing import ArrayLike, NDArray
 
+from replay_service.episodic.batch import Batch
 from replay_service.episodic.hindsight import Hindsight, RewardFunction
 from replay_service.episodic.parts import ReadOptions
 from replay_service.episodic.replay_buffer import EpisodicBuffer, ReplayBuffer, ring_size, seed_of
 from replay_service.episodic.saving import BufferSaving
 from replay_service.episodic.vector import VectorReplayBuffer, bank_of
+from replay_service.errors import LayoutError, key_name
 
 __all__ = ["HERReplayBuffer", "HERVectorReplayBuffer"]
 
 Ints = NDArray[np.int64]
+
+GOALS = ("observation", "achieved_goal", "desired_goal")
 
 
 class GoalCalls(BufferSaving):
@@ -34,6 +38,20 @@ class GoalCalls(BufferSaving):
         """Undoes what the latest draw rewrote."""
         with self.lock:
             self._settle()
+
+    def _kept(self, content: dict[str, Any]) -> dict[str, Any]:
+        """Asks for the goals already where steps come in: a draw that misses them would be too late."""
+        content = super()._kept(content)
+        for entry in ("obs", "obs_next"):
+            given = content.get(entry, dict.fromkeys(GOALS))  # obs_next may be left out
+            names = list(given.keys()) if isinstance(given, Batch | dict) else []
+            missing = [goal for goal in GOALS if goal not in names]
+            if missing:
+                raise LayoutError(
+                    f"{key_name((entry, missing[0]))} (missing) must be in every step of a buffer with goals; "
+                    f"got {names or 'no dictionary'}"
+                )
+        return content
 
     def _settle(self) -> None:
         self._hindsight.restore()

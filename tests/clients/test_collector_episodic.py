@@ -5,16 +5,14 @@ from __future__ import annotations
 from functools import partial
 from typing import Any
 
-import gymnasium
 import numpy as np
 import pytest
 from gymnasium import spaces
 
 from clients.collector import Collector
 from clients.environments import DummyVectorEnv, make_environments
-from replay_service.episodic import ReplayBuffer, VectorReplayBuffer
-from replay_service.episodic.batch import Batch
-from tests.clients.batch_policy import BatchPolicy, RecurrentPolicy
+from replay_service.episodic import CachedReplayBuffer, ReplayBuffer, VectorReplayBuffer
+from tests.clients.batch_policy import BatchPolicy
 from tests.clients.counting import CountingEnv, StepEnv
 
 
@@ -40,6 +38,7 @@ def test_steps_go_on_across_calls() -> None:  # E91, E92
 def test_environments_step_together() -> None:  # E93
     collector = Collector(BatchPolicy(), envs(2, 3, 4), VectorReplayBuffer(30, 3))
     assert summary(collector.collect(n_step=4)) == [6, [2], [2]]
+    assert collector.buffer[:].obs.tolist() == [0, 1, 100, 101, 200, 201]
 
 
 def test_statistics_are_those_of_the_document() -> None:  # E118
@@ -51,6 +50,32 @@ def test_statistics_are_those_of_the_document() -> None:  # E118
     assert stats["idxs"].tolist() == [0, 50]
     later = collector.collect(n_step=2)
     assert (later["n/ep"], later["rew"], later["rews"].tolist(), later["idxs"].tolist()) == (0, 0, [], [])
+    assert [later[name] for name in ("n/st", "len", "rew_std", "len_std")] == [2, 0, 0, 0]
+    assert later["lens"].tolist() == []
+
+
+def test_episodes_are_told_in_the_order_in_which_they_ended() -> None:
+    collector = Collector(BatchPolicy(), envs(4, 3), VectorReplayBuffer(60, 2))
+    stats = collector.collect(n_step=18)
+    assert stats["lens"].tolist() == stats["rews"].tolist() == [3, 4, 3, 4, 3]
+    assert stats["idxs"].tolist() == [30, 0, 33, 4, 36]
+
+
+def test_without_a_buffer_only_statistics_are_kept() -> None:
+    collector = Collector(BatchPolicy(), envs(2, 3))
+    assert summary(collector.collect(n_step=6)) == [6, [2, 3], [2, 3]]
+    assert collector.buffer is None
+    collector.reset()
+    assert summary(collector.collect(n_episode=2)) == [5, [2, 3], [2, 3]]
+
+
+def test_rings_that_take_whole_episodes_will_do() -> None:
+    buffer = CachedReplayBuffer(ReplayBuffer(30), 2, 5)
+    stats = Collector(BatchPolicy(), envs(2, 3), buffer).collect(n_step=8)
+    assert stats["idxs"].tolist() == [0, 2, 5]
+    assert buffer[:].obs.tolist() == [0, 1, 100, 101, 102, 0, 1, 100]
+    with pytest.raises(ValueError, match="the buffer has 2"):
+        Collector(BatchPolicy(), envs(2, 2, 2), buffer)
 
 
 @pytest.mark.parametrize("steps_per_push", [1, 3, 16])
@@ -154,58 +179,31 @@ def test_lengths_are_true_also_where_the_steps_are_gone() -> None:  # E98, E99 a
 def test_long_episodes_are_as_likely_as_short_ones() -> None:
     collector = Collector(BatchPolicy(), envs(1, 10), VectorReplayBuffer(100, 2))
     assert summary(collector.collect(n_episode=4)) == [13, [1, 1, 1, 10], [1, 1, 1, 10]]
-
-
-class Noisy(BatchPolicy):
-    def exploration_noise(self, act: Any, batch: Any) -> Any:
-        return act * 0
-
-
-def test_what_is_stored_is_the_action_with_its_noise() -> None:  # E101
-    buffer = ReplayBuffer(size=10)
-    noisy = Noisy(choice=2)
-    collector = Collector(noisy, StepEnv(9), buffer, exploration_noise=True)
+    # All are reset afterwards, the retired one, too.
+    collector.buffer.reset()
     collector.collect(n_step=2)
-    assert buffer[:].act.tolist() == [0, 0]
-    calls = noisy.calls
-    collector.collect(n_step=3, random=True)
-    assert noisy.calls == calls
+    assert collector.buffer[:].obs.tolist() == [0, 100]
 
 
-class Pushed(StepEnv):
-    """Notes the actions it gets."""
-
-    action_space = spaces.Box(-2, 2, (1,), np.float32)  # type: ignore[assignment]
-
-    def __init__(self) -> None:
-        super().__init__(99)
-        self.told: list[float] = []
-
-    def step(self, action: Any) -> Any:
-        self.told.append(float(action[0]))
-        return super().step(0)
+def test_no_more_environments_take_part_than_episodes_are_wanted() -> None:
+    buffer = VectorReplayBuffer(60, 3)
+    assert summary(Collector(BatchPolicy(), envs(3, 2, 2), buffer).collect(n_episode=2)) == [5, [2, 3], [2, 3]]
+    assert buffer.lengths.tolist() == [3, 2, 0]
 
 
-class Fixed(BatchPolicy):
-    """Takes the actions it is made with, one after the other."""
-
-    def __init__(self, *actions: float) -> None:
-        super().__init__(action_space=Pushed.action_space)
-        self.actions = list(actions)
-
-    def forward(self, data: Any, state: Any = None) -> Any:
-        return Batch(act=np.array([[self.actions.pop(0)]], np.float32))
+def test_of_several_that_finish_at_once_the_first_is_retired_first() -> None:
+    buffer = VectorReplayBuffer(60, 3)
+    assert summary(Collector(BatchPolicy(), envs(2, 2, 5), buffer).collect(n_episode=4))[1] == [2, 2, 2, 5]
+    assert buffer.lengths.tolist() == [2, 4, 5]
 
 
-def test_actions_are_mapped_for_the_environment_only() -> None:  # E102
-    buffer, env = ReplayBuffer(size=10), Pushed()
-    collector = Collector(Fixed(0.5, 3.0), env, buffer, seed=0)
-    collector.collect(n_step=2)
-    assert env.told == [1.0, 2.0]
-    assert buffer[:].act[:, 0].tolist() == [0.5, 3.0]
-    collector.collect(n_step=3, random=True)
-    assert env.told[2:] == pytest.approx((2 * buffer[:].act[2:, 0]).tolist())
-    assert len(set(env.told[2:])) == 3
+def test_open_episodes_of_all_environments_are_finished_not_restarted() -> None:
+    buffer = VectorReplayBuffer(60, 2)
+    collector = Collector(BatchPolicy(), envs(3, 4), buffer)
+    collector.collect(n_step=4)
+    assert summary(collector.collect(n_episode=2)) == [3, [3, 4], [3, 4]]
+    assert buffer[:].obs.tolist() == [0, 1, 2, 100, 101, 102, 103]
+    assert buffer[:].terminated.tolist() == [False, False, True, False, False, False, True]
 
 
 def discounted(episode: Any) -> dict[str, Any]:
@@ -231,34 +229,6 @@ def test_columns_of_an_episode_that_does_not_fit_are_refused() -> None:
     collector = Collector(BatchPolicy(), StepEnv(5), ReplayBuffer(size=3), on_episode_done=discounted)
     with pytest.raises(ValueError, match=r"episode \(5 steps\) must fit in its lane"):
         collector.collect(n_episode=1)
-
-
-def test_state_of_the_policy_begins_anew_with_each_episode() -> None:
-    buffer = VectorReplayBuffer(40, 2)
-    collector = Collector(RecurrentPolicy(), envs(2, 3), buffer)
-    collector.collect(n_step=10)
-    assert buffer[:].policy.seen.tolist() == [1, 2, 1, 2, 1, 1, 2, 3, 1, 2]
-    assert buffer[:].policy.hidden_state.count[:, 0].tolist() == [1, 2, 1, 2, 1, 1, 2, 3, 1, 2]
-    collector.reset()
-    collector.collect(n_step=2)
-    assert buffer[:].policy.seen.tolist() == [1, 1]
-
-
-class Telling(StepEnv):
-    """Tells numbers beside its observation, one of them only at the end."""
-
-    def step(self, action: int) -> Any:
-        shown, reward, terminated, truncated, _ = super().step(action)
-        info: dict[str, Any] = {"steps": self._steps, "inner": {"half": self._steps / 2}, "name": "text"}
-        return shown, reward, terminated, truncated, info | ({"last": 1} if terminated else {})
-
-
-def test_info_that_the_first_step_shows_is_stored() -> None:
-    buffer = ReplayBuffer(size=10)
-    Collector(BatchPolicy(), Telling(2), buffer).collect(n_step=4)
-    assert buffer[:].info.steps.tolist() == [1, 2, 1, 2]
-    assert buffer[:].info.inner.half.tolist() == [0.5, 1.0, 0.5, 1.0]
-    assert set(buffer[:].info.keys()) == {"steps", "inner"}
 
 
 class Shown(StepEnv):
@@ -294,20 +264,6 @@ def test_nested_observations() -> None:
     Collector(BatchPolicy(), make_environments(partial(Nested, 3), 2), buffer).collect(n_step=6)
     assert buffer[:].obs.picture[:, 0, 0].tolist() == [0, 1, 2] * 2
     assert buffer[:].obs_next.speed[:, 0].tolist() == [-1, -2, -3] * 2
-
-
-@pytest.mark.filterwarnings("ignore:.*CartPole-v0.*:DeprecationWarning")
-def test_snippet_of_the_document() -> None:
-    policy = BatchPolicy()
-    env = gymnasium.make("CartPole-v0")
-    replay_buffer = ReplayBuffer(size=10000)
-    collector = Collector(policy, env, buffer=replay_buffer)
-    vec_buffer = VectorReplayBuffer(total_size=10000, buffer_num=3)
-    envs = DummyVectorEnv([lambda: gymnasium.make("CartPole-v0") for _ in range(3)])
-    collector = Collector(policy, envs, buffer=vec_buffer)
-    assert collector.collect(n_episode=3)["n/ep"] == 3
-    assert collector.collect(n_step=2)["n/st"] == 3
-    assert len(vec_buffer) == collector.collect_step
 
 
 def test_seeds_hold_also_where_environments_are_reset_first() -> None:

@@ -12,11 +12,11 @@ from replay_service.errors import LayoutError
 from tests.episodic.steps import rows, tr
 
 
-def test_e73_episodes_move_to_the_main_ring() -> None:
+def test_e73_episodes_move_to_the_main_ring() -> None:  # E73
     buffer = CachedReplayBuffer(ReplayBuffer(6), 2, 3)
     steps = [([1, 101], [0, 0]), ([2, 102], [1, 0]), ([3, 103], [0, 1]), ([4, 104], [0, 0]), ([5, 105], [0, 1])]
     added = [[column.tolist() for column in buffer.add(rows(*step))] for step in steps]
-    assert added[0][0] == [6, 9]
+    assert added[0] == [[6, 9], [0, 0], [0, 0], [6, 9]]
     assert added[1] == [[1, 10], [3, 0], [2, 0], [0, 9]]
     assert added[2] == [[6, 4], [0, 306], [0, 3], [6, 2]]
     assert added[4] == [[8, 0], [0, 209], [0, 2], [6, 5]]
@@ -26,7 +26,7 @@ def test_e73_episodes_move_to_the_main_ring() -> None:
     assert (buffer.maxsize, buffer.buffer_num, buffer.subbuffer_edges.tolist()) == (12, 2, [0, 6, 9, 12])
 
 
-def test_e75_of_a_long_episode_the_last_steps_arrive() -> None:
+def test_e75_of_a_long_episode_the_last_steps_arrive() -> None:  # E75
     buffer = CachedReplayBuffer(ReplayBuffer(6), 1, 3)
     for number in range(4):
         buffer.add(rows([number]))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import pickle
+from copy import deepcopy
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ import pytest
 
 from replay_service.episodic import Batch, HERReplayBuffer, HERVectorReplayBuffer
 from replay_service.episodic.returns import n_step_rewards
+from replay_service.errors import LayoutError
 
 
 def reached(achieved: Any, desired: Any) -> Any:
@@ -40,18 +42,20 @@ def goals(buffer: HERReplayBuffer) -> list[int]:
     return buffer.obs.desired_goal[:6].tolist()
 
 
-def test_e76_rewriting_and_restoring() -> None:
+def test_e76_rewriting_and_restoring() -> None:  # E76
     buffer = two_episodes(math.inf)
     buffer.rewrite_transitions(np.array([0, 2]))
     assert goals(buffer) == [3, 3, 3, 99, 99, 99]
     assert buffer.obs_next.desired_goal[:6].tolist() == [3, 3, 3, 99, 99, 99]
     assert buffer.rew[:6].tolist() == [0, 0, 1, 0, 0, 0]
+    assert buffer.done[:6].tolist() == buffer.terminated[:6].tolist() == [False, False, True] * 2
+    assert not buffer.truncated.any()
     buffer.restore()
     assert goals(buffer) == [99] * 6
     assert buffer.rew.sum() == 0
 
 
-def test_e78_one_episode_is_rewritten_with_its_chance() -> None:
+def test_e78_one_episode_is_rewritten_with_its_chance() -> None:  # E78, done right
     buffer = two_episodes(8.0)
     rewritten = 0
     for _ in range(800):
@@ -93,6 +97,49 @@ def test_every_call_that_writes_draws_or_saves_sees_what_was_added(tmp_path: Pat
         call()
         assert goals(buffer) == [99] * 6
     assert goals(HERReplayBuffer.load_hdf5(tmp_path / "file.hdf5")) == [99] * 6
+
+
+def test_what_is_taken_over_or_replaced_is_as_it_was_added() -> None:
+    buffer, other = two_episodes(math.inf), two_episodes(math.inf)
+    buffer.sample(4)
+    other.sample(4)
+    assert buffer.update(other).tolist() == [6, 7, 8, 9, 0, 1]
+    assert buffer.obs.desired_goal.tolist() == other.obs.desired_goal[:6].tolist() + [99] * 4 == [99] * 10
+    columns = {name: deepcopy(getattr(buffer, name)) for name in ("obs", "obs_next", "act", "rew", "done")}
+    columns["obs"].desired_goal[:] = 55
+    buffer.sample(4)
+    buffer.set_batch(columns)
+    buffer.restore()
+    assert buffer.obs.desired_goal.tolist() == [55] * 10
+
+
+def test_of_k_episodes_all_but_one_are_rewritten() -> None:
+    buffer = HERReplayBuffer(40, reached, horizon=2, future_k=4.0)
+    for number in range(0, 40, 2):
+        buffer.add(step(number, False))
+        buffer.add(step(number + 1, True))
+    buffer.rewrite_transitions(np.arange(0, 16))  # eight episodes
+    rewritten = (buffer.obs.desired_goal != 99).reshape(-1, 2)
+    assert rewritten.all(axis=1).sum() == rewritten.any(axis=1).sum() == 6
+    assert not rewritten[8:].any()
+
+
+@pytest.mark.parametrize(
+    ("entry", "value", "named"),
+    [
+        ("obs", 1, "obs.observation"),
+        ("obs", {"observation": 1, "achieved_goal": 1}, "obs.desired_goal"),
+        ("obs_next", {"observation": 1, "desired_goal": 1}, "obs_next.achieved_goal"),
+    ],
+)
+def test_steps_without_their_goals_are_refused(entry: str, value: Any, named: str) -> None:
+    buffer = HERReplayBuffer(10, reached, horizon=3)
+    with pytest.raises(LayoutError, match=rf"{named} \(missing\) must be in every step"):
+        buffer.add(Batch({**dict(step(0, False).items()), entry: value}))
+    assert len(buffer) == 0
+    # What comes next need not be given at all.
+    buffer.add(Batch({name: part for name, part in step(0, False).items() if name != "obs_next"}))
+    buffer.sample(1)
 
 
 def test_draws_and_returns_over_them_agree() -> None:

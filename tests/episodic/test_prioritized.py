@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import torch
 
-from replay_service.episodic import PrioritizedReplayBuffer, PrioritizedVectorReplayBuffer, ReplayBuffer
+from replay_service.episodic import PrioritizedReplayBuffer, PrioritizedVectorReplayBuffer, ReplayBuffer, SegmentTree
 from replay_service.errors import PriorityError
 from tests.episodic.steps import rows, tr
 
@@ -18,27 +18,32 @@ close = pytest.approx
 
 
 def three() -> PrioritizedReplayBuffer:
-    """E63."""
+    """What E63 begins with."""
     buffer = PrioritizedReplayBuffer(4, alpha=0.5, beta=0.5)
     for number in range(3):
         buffer.add(tr(number))
+    assert buffer.weight.tolist() == [1, 1, 1, 0]
     buffer.update_weight(np.array([0, 1]), np.array([4.0, -9.0]))
     return buffer
 
 
-def test_e63_weights_of_a_batch() -> None:
+def test_e63_weights_of_a_batch() -> None:  # E63
     buffer = three()
     assert buffer.weight.tolist() == close([2, 3, 1, 0], rel=1e-6)
+    assert buffer.weight.sum() == close(6, rel=1e-6)
+    # The smallest priority so far is 1: these are tree ** -beta.
+    assert buffer.get_weight([0, 1, 2]).tolist() == close([0.707107, 0.577350, 1], rel=1e-5)
     assert buffer[[0, 1, 2]].weight.tolist() == close([0.707107, 0.577350, 1], rel=1e-5)
     assert buffer[[0]].weight.tolist() == [1]
     assert buffer[0].weight == 1
 
 
-def test_e64_e65_weights_are_those_of_the_paper() -> None:
+def test_e64_e65_weights_are_those_of_the_paper() -> None:  # E64, done right; E65
     buffer = three()
     buffer.add(tr(3))
-    assert buffer.weight[3] == close(3, rel=1e-6)
+    assert buffer.weight[3] == close(3, rel=1e-6)  # the root of the largest priority so far, 9
     buffer.update_weight([2], [0.25])
+    assert buffer.weight.tolist() == close([2, 3, 0.5, 3], rel=1e-6)
     # The smallest priority counts to the power of alpha, as all others do.
     assert buffer.get_weight(np.arange(4)).tolist() == close([0.5, 0.408248, 1, 0.408248], rel=1e-5)
     assert buffer[:].weight.tolist() == close([0.5, 0.408248, 1, 0.408248], rel=1e-5)
@@ -46,7 +51,7 @@ def test_e64_e65_weights_are_those_of_the_paper() -> None:
     assert buffer[:].weight.tolist() == close([0.25, 0.166667, 1, 0.166667], rel=1e-5)
 
 
-def test_e66_draws_follow_the_priorities() -> None:
+def test_e66_draws_follow_the_priorities() -> None:  # E66
     buffer = three()
     buffer.add(tr(3))
     buffer.update_weight([2], [0.25])
@@ -54,16 +59,40 @@ def test_e66_draws_follow_the_priorities() -> None:
     assert counts.tolist() == close((np.array([2, 3, 0.5, 3]) / 8.5).tolist(), abs=0.01)
 
 
-def test_e67_weights_with_full_correction() -> None:
+def test_e67_weights_with_full_correction() -> None:  # E67
     buffer = PrioritizedReplayBuffer(4, alpha=1.0, beta=1.0)
     for number in range(4):
         buffer.add(tr(number))
     buffer.update_weight(np.arange(4), torch.tensor([1.0, 2.0, 4.0, 8.0]))
     assert buffer[:].weight.tolist() == close([1, 0.5, 0.25, 0.125], rel=1e-6)
     assert buffer[[1, 3]].weight.tolist() == close([1, 0.25], rel=1e-6)
+    tree = SegmentTree(4)
+    tree[np.arange(4)] = buffer.weight
+    assert tree.get_prefix_sum_idx([0.5, 1.5, 3.5, 14.0]).tolist() == [0, 1, 2, 3]
 
 
-def test_e69_reset_forgets_priorities() -> None:
+def test_largest_only_grows_and_smallest_only_falls() -> None:
+    buffer = PrioritizedReplayBuffer(6, alpha=1.0, beta=1.0)
+    for number in range(2):
+        buffer.add(tr(number))
+    buffer.update_weight([0, 1], [8.0, 0.5])
+    buffer.update_weight([0, 1], [2.0, 2.0])
+    buffer.add(tr(2))
+    assert buffer.weight[:3].tolist() == close([2, 2, 8], rel=1e-6)
+    assert buffer.get_weight([0, 1, 2]).tolist() == close([0.25, 0.25, 0.0625], rel=1e-6)
+    buffer.update_weight([0], [0.0])
+    assert 0 < buffer.weight[0] == close(1.1920929e-7)
+
+
+def test_draws_are_independent_of_each_other() -> None:
+    buffer = PrioritizedReplayBuffer(4, alpha=1.0, beta=1.0)
+    for number in range(4):
+        buffer.add(tr(number))
+    # With strata each of the four equal steps would come exactly once in every four.
+    assert any(len(set(buffer.sample_indices(4).tolist())) < 4 for _ in range(20))
+
+
+def test_e69_reset_forgets_priorities() -> None:  # E69, done right
     buffer = PrioritizedReplayBuffer(5, alpha=1.0, beta=0.5)
     for number in range(4):
         buffer.add(tr(number))
@@ -74,7 +103,7 @@ def test_e69_reset_forgets_priorities() -> None:
     assert buffer.weight.tolist() == [1, 0, 0, 0, 0]
 
 
-def test_e70_steps_of_another_buffer_are_new() -> None:
+def test_e70_steps_of_another_buffer_are_new() -> None:  # E70
     buffer, other = PrioritizedReplayBuffer(6, alpha=1.0, beta=0.5), ReplayBuffer(3)
     buffer.add(tr(0))
     buffer.update_weight([0], [3.0])
@@ -102,6 +131,7 @@ def test_draws_of_none_and_all_are_as_without_priorities() -> None:
     buffer = three()
     assert buffer.sample_indices(0).tolist() == [0, 1, 2]
     assert sorted(buffer.sample_indices(None).tolist()) == [0, 1, 2]
+    assert buffer.sample_indices(-1).size == 0
     buffer.init_weight([0])
     assert buffer.weight[0] == close(3, rel=1e-6)
 

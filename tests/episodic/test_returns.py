@@ -40,25 +40,51 @@ class Steps:
 ALL = np.arange(6)
 
 
-def ten_times(buffer: Steps, slots: NDArray[np.int64]) -> torch.Tensor:
+def stored() -> ReplayBuffer:
+    """The same six steps in a buffer."""
+    buffer = ReplayBuffer(10)
+    for number in range(6):
+        flags = {"terminated": number == 2, "truncated": number == 4}
+        buffer.add(Batch(obs=number, act=0, rew=number + 1.0, obs_next=number + 1, **flags))
+    return buffer
+
+
+def ten_times(buffer: Any, slots: NDArray[np.int64]) -> torch.Tensor:
     return torch.from_numpy(10.0 * (slots + 1)).float()
 
 
 @pytest.mark.parametrize(
-    ("n", "expected"),
-    [(1, [6, 12, 3, 24, 30, 36]), (2, [7, 3.5, 3, 19, 30, 36]), (3, [2.75, 3.5, 3, 19, 30, 36])],
+    ("n", "expected", "last"),
+    [
+        (1, [6, 12, 3, 24, 30, 36], [0, 1, 2, 3, 4, 5]),
+        (2, [7, 3.5, 3, 19, 30, 36], [1, 2, 2, 4, 4, 5]),
+        (3, [2.75, 3.5, 3, 19, 30, 36], [2, 2, 2, 4, 4, 5]),
+    ],
 )
-def test_n_step(n: int, expected: list[float]) -> None:
+@pytest.mark.parametrize("make", [Steps, stored])
+def test_n_step(make: Any, n: int, expected: list[float], last: list[int]) -> None:  # E79, E80, E81
     asked = []
 
-    def values(buffer: Steps, slots: NDArray[np.int64]) -> torch.Tensor:
-        asked.append(slots.tolist())
+    def values(buffer: Any, slots: NDArray[np.int64]) -> torch.Tensor:
+        asked.append((buffer, slots.tolist()))
         return ten_times(buffer, slots)
 
-    result = n_step_return(Steps(), ALL, values, gamma=0.5, n_step=n)
+    buffer = make()
+    result = n_step_return(buffer, ALL, values, gamma=0.5, n_step=n)
+    assert result.shape == (6, 1)
     assert result.tolist() == [[value] for value in expected]
     assert result.dtype == torch.float32
-    assert len(asked) == 1
+    assert asked == [(buffer, last)]
+    for dtype in (torch.float16, torch.float64):
+        typed = n_step_return(buffer, ALL, lambda *of, dtype=dtype: ten_times(*of).to(dtype), gamma=0.5, n_step=n)
+        assert (typed.dtype, typed.tolist()) == (dtype, result.tolist())
+
+
+def test_what_one_step_returns_need() -> None:  # E79
+    buffer = stored()
+    assert buffer.next(ALL).tolist() == [1, 2, 2, 4, 4, 5]
+    assert buffer.unfinished_index().tolist() == [5]
+    assert (n_step_rewards(buffer, ALL, 1, 0.5).discount > 0).tolist() == [True, True, False, True, True, True]
 
 
 def test_n_step_with_values_per_action() -> None:
@@ -79,7 +105,7 @@ def test_n_step_rewards_of_several_agents() -> None:
     assert ahead.rewards.tolist() == [[2, 20], [3.5, 35]]
 
 
-def test_the_documents_two_steps_know_no_episodes_and_ours_do() -> None:
+def test_the_documents_two_steps_know_no_episodes_and_ours_do() -> None:  # E83
     buffer = Steps(rew=(1, 2, 3, 4, 5), truncated=(), newest=4)
     indices, gamma = np.arange(5), 0.5
     naive = buffer.rew[indices] + gamma * buffer.rew[(indices + 1) % 5] + gamma**2 * 10
@@ -100,21 +126,24 @@ V_NEXT = [1, 1.5, 9, 2.5, 3.5, 4]
         (0.0, [1.5, 2.75, 3, 5.25, 6.75, 8], [1, 1.75, 1.5, 3.25, 4.25, 5]),
     ],
 )
-def test_advantages(decay: float, returns: list[float], advantages: list[float]) -> None:
-    result = episodic_return(Steps(), ALL, V_NEXT, V, gamma=0.5, gae_lambda=decay)
+@pytest.mark.parametrize("make", [Steps, stored])
+def test_advantages(make: Any, decay: float, returns: list[float], advantages: list[float]) -> None:  # E84, E85
+    result = episodic_return(make(), ALL, V_NEXT, V, gamma=0.5, gae_lambda=decay)
     assert [part.tolist() for part in result] == [returns, advantages]
 
 
-def test_monte_carlo_returns_need_no_values() -> None:
-    for result in episodic_return(Steps(), ALL, gamma=0.5, gae_lambda=1.0):
+@pytest.mark.parametrize("make", [Steps, stored])
+def test_monte_carlo_returns_need_no_values(make: Any) -> None:  # E86
+    for result in episodic_return(make(), ALL, gamma=0.5, gae_lambda=1.0):
         assert result.tolist() == [2.75, 3.5, 3, 6.5, 5, 6]
     for error in (ValueError, AssertionError):
         with pytest.raises(error, match=r"gae_lambda \(0.95\) must be 1"):
-            episodic_return(Steps(), ALL, gamma=0.5)
+            episodic_return(make(), ALL, gamma=0.5)
 
 
-def test_values_of_the_row_before_stand_in() -> None:
-    returns, advantages = episodic_return(Steps(), ALL, torch.tensor(V_NEXT), gamma=0.5, gae_lambda=0.5)
+@pytest.mark.parametrize("make", [Steps, stored])
+def test_values_of_the_row_before_stand_in(make: Any) -> None:  # E86
+    returns, advantages = episodic_return(make(), ALL, torch.tensor(V_NEXT), gamma=0.5, gae_lambda=0.5)
     assert returns.tolist() == [2.03125, 3.125, 3, 6.3125, 6.75, 8]
     assert advantages.tolist() == [-1.96875, 2.125, 1.5, 6.3125, 4.25, 4.5]
 
@@ -146,7 +175,7 @@ def test_advantages_over_several_rings_that_went_round() -> None:
 
 
 @pytest.mark.parametrize(("info", "goes_on"), [({"TimeLimit.truncated": True}, True), ({}, False)])
-def test_what_the_clock_ended_goes_on_being_worth_something(info: dict[str, bool], goes_on: bool) -> None:
+def test_what_the_clock_ended_goes_on_being_worth_something(info: dict[str, bool], goes_on: bool) -> None:  # E117
     buffer = ReplayBuffer(3)
     for done in (False, True, False):
         buffer.add(Batch(obs=0, act=0, rew=1.0, done=done, obs_next=0, info=info if done else {}))
@@ -154,7 +183,7 @@ def test_what_the_clock_ended_goes_on_being_worth_something(info: dict[str, bool
     assert ahead.discount.tolist() == [0.5, 0.5 if goes_on else 0.0, 0.5]
 
 
-def test_returns_to_go() -> None:
+def test_returns_to_go() -> None:  # E88
     assert returns_to_go([1, 2, 3], gamma=0.5).tolist() == [2.75, 3.5, 3]
     assert returns_to_go([1, 2, 3], gamma=0.5, ends=[True, False, True]).tolist() == [1, 3.5, 3]
     assert returns_to_go([]).tolist() == []

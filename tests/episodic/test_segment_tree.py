@@ -16,19 +16,19 @@ def tree() -> SegmentTree:
     return tree
 
 
-def test_sums(tree: SegmentTree) -> None:
+def test_sums(tree: SegmentTree) -> None:  # E71
     assert [tree.reduce(), tree.reduce(1, 3), tree.reduce(0, -1), tree.reduce(2)] == [15.0, 5.0, 10.0, 12.0]
     assert len(tree) == 5
 
 
-def test_searches(tree: SegmentTree) -> None:
+def test_searches(tree: SegmentTree) -> None:  # E71
     values = np.array([[0.0, 1.0, 1.0001, 3.0], [5.999, 6.0, 14.999, 10.0]])
     assert tree.get_prefix_sum_idx(values).tolist() == [[0, 0, 1, 1], [2, 2, 4, 3]]
     assert tree.get_prefix_sum_idx(3.0) == 1
 
 
 @pytest.mark.parametrize("value", [15.0, -0.1, np.nan])
-def test_what_no_prefix_reaches_is_refused(tree: SegmentTree, value: float) -> None:
+def test_what_no_prefix_reaches_is_refused(tree: SegmentTree, value: float) -> None:  # E71
     with pytest.raises(AssertionError, match=r"must be in \[0, 15\)"):
         tree.get_prefix_sum_idx(value)
     with pytest.raises(ValueError, match="place 1 of 2"):

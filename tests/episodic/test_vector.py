@@ -14,7 +14,7 @@ from tests.episodic.steps import rows
 
 
 def three() -> VectorReplayBuffer:
-    """E54."""
+    """What E54 adds."""
     buffer = VectorReplayBuffer(10, 3)
     buffer.add(rows([0, 100, 200]))
     buffer.add(rows([1, 201], [0, 1]), [0, 2])
@@ -22,18 +22,18 @@ def three() -> VectorReplayBuffer:
     return buffer
 
 
-def test_e54_adding() -> None:
+def test_e54_adding() -> None:  # E54
     buffer = VectorReplayBuffer(10, 3)
     assert (buffer.maxsize, buffer.subbuffer_edges.tolist(), buffer.buffer_num) == (12, [0, 4, 8, 12], 3)
     assert buffer.add(rows([0, 100, 200]))[0].tolist() == [0, 4, 8]
     added = buffer.add(rows([1, 201], [0, 1]), [0, 2])
     assert [column.tolist() for column in added] == [[1, 9], [0, 401], [0, 2], [0, 8]]
-    slots, returns, _, starts = buffer.add(rows([202, 2], [0, 1]), [2, 0])
-    assert (slots.tolist(), returns.tolist(), starts.tolist()) == ([10, 2], [0, 3], [10, 0])
+    added = buffer.add(rows([202, 2], [0, 1]), [2, 0])
+    assert [column.tolist() for column in added] == [[10, 2], [0, 3], [0, 3], [10, 0]]
     assert len(buffer) == 7
 
 
-def test_e55_order_and_neighbours() -> None:
+def test_e55_order_and_neighbours() -> None:  # E55
     buffer = three()
     order = buffer.sample_indices(0)
     assert order.tolist() == [0, 1, 2, 4, 8, 9, 10]
@@ -44,19 +44,33 @@ def test_e55_order_and_neighbours() -> None:
     assert buffer.next(order).tolist() == [1, 2, 2, 4, 9, 9, 10]
 
 
-def test_e57_refusals() -> None:
+def test_e57_refusals() -> None:  # E57
     buffer = three()
     with pytest.raises(NotImplementedError):
         buffer.update(ReplayBuffer(3))
     for wrong in (3, -1):
         with pytest.raises(IndexError, match="buffer_ids"):
             buffer.add(rows([0]), [wrong])
+    assert len(buffer) == 7
     assert buffer.sample_indices(-1).size == 0
-    assert sorted(buffer.sample_indices(None).tolist()) == buffer.sample_indices(0).tolist()
+    # All steps, as with 0, but shuffled anew each time: the document's word, where the row has them in order.
+    shuffled = [buffer.sample_indices(None).tolist() for _ in range(5)]
+    assert all(sorted(slots) == buffer.sample_indices(0).tolist() for slots in shuffled)
+    assert len(set(map(tuple, shuffled))) > 1
+
+
+def test_rings_one_after_the_other_each_from_its_oldest_step() -> None:
+    buffer = VectorReplayBuffer(6, 2)
+    for number in range(4):
+        buffer.add(rows([number, 100 + number])) if number < 2 else buffer.add(rows([number]), [0])
+    assert buffer.sample_indices(0).tolist() == [1, 2, 0, 3, 4]
+    assert buffer[:].obs.tolist() == [1, 2, 3, 100, 101]
+    assert buffer.prev([1, 2, 0, 3, 4]).tolist() == [1, 1, 2, 3, 3]
+    assert buffer.next([1, 2, 0, 3, 4]).tolist() == [2, 0, 0, 4, 4]
 
 
 @pytest.mark.parametrize("count", [2, 4])
-def test_e58_one_row_for_every_ring_and_nothing_advances(count: int) -> None:
+def test_e58_one_row_for_every_ring_and_nothing_advances(count: int) -> None:  # E58, done right
     buffer = VectorReplayBuffer(9, 3)
     with pytest.raises(LayoutError, match="row"):
         buffer.add(rows(list(range(count))))
@@ -67,7 +81,7 @@ def test_e58_one_row_for_every_ring_and_nothing_advances(count: int) -> None:
     assert buffer.lengths.tolist() == [1, 1, 1]
 
 
-def test_e60_rings_of_one_length_are_drawn_apart() -> None:
+def test_e60_rings_of_one_length_are_drawn_apart() -> None:  # E60, done right
     buffer = VectorReplayBuffer(20, 2, random_seed=3)
     for number in range(10):
         buffer.add(rows([number, number]))
@@ -93,14 +107,15 @@ def test_rows_that_hold_nothing_are_never_read() -> None:
     assert buffer[0:].obs.tolist() == buffer[0:99].obs.tolist() == [0, 1, 2, 100, 200, 201, 202]
     assert buffer[~buffer.done].obs.tolist() == [0, 1, 100, 200, 202]
     assert buffer[-1].obs == 202
-    for index in (3, [4, 5], 12):
+    # The last of these are the document's slots two steps on: a ring of 7 steps would have them all.
+    for index in (3, [4, 5], 12, (buffer.sample_indices(0) + 2) % len(buffer)):
         with pytest.raises(IndexError, match="stored step"):
             buffer[index]
         with pytest.raises(IndexError, match="stored step"):
             buffer.next(index)
 
 
-def test_e61_a_copy_goes_on_as_the_original(tmp_path: Path) -> None:
+def test_e61_a_copy_goes_on_as_the_original(tmp_path: Path) -> None:  # E61, done right
     buffer = VectorReplayBuffer(6, 2)
     for number in range(4):
         buffer.add(rows([number, 100 + number], [number == 1, number == 2]))
@@ -121,6 +136,15 @@ def test_several_steps_of_one_ring_at_once() -> None:
         [0, 4, 0, 2, 4],
     ]
     assert buffer[:].obs.tolist() == [0, 1, 2, 10, 11]
+
+
+def test_entries_of_ones_own_are_kept_in_every_ring() -> None:  # E115, as E44 has it
+    buffer = VectorReplayBuffer(6, 2)
+    buffer.add(rows([0, 100]))
+    buffer.add(rows([1, 101], foo=np.array([5.0, 6.0])))
+    buffer.add(rows([102]), [1])
+    assert buffer[:].foo.tolist() == [0, 5, 0, 6, 0]
+    assert buffer[:].policy.is_empty()
 
 
 def test_ending_the_episodes_of_some_rings() -> None:

@@ -9,8 +9,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-from clients.async_collector import AsyncCollector
-from clients.async_environments import AsyncEnvironments
 from clients.collector import Collector
 from clients.environments import DummyVectorEnv
 from clients.trainers import (
@@ -74,9 +72,14 @@ def test_offpolicy_calls_in_order() -> None:  # E105
         *(("train", 2, step) for step in (12, 16, 20)),
         ("test", 2, 24),
     ]
+    # Each update is a batch of its own, and its loss is its number.
     assert setup.policy.learned == [(5, {})] * 12
     totals = {name: info[name] for name in ("train_step", "train_episode", "test_step", "test_episode", "best_reward")}
     assert totals == {"train_step": 24, "train_episode": 8, "test_step": 18, "test_episode": 6, "best_reward": 3}
+    assert set(info) == {
+        *("duration", "train_time/collector", "train_time/model", "test_time", "train_speed", "test_speed"),
+        *("train_step", "train_episode", "test_step", "test_episode", "best_reward", "best_result"),
+    }
     assert info["best_result"] == "3.00 ± 0.00"
     assert info["duration"] >= info["train_time/collector"] > 0
     assert info["test_time"] > 0
@@ -103,6 +106,8 @@ def test_what_an_epoch_gives() -> None:  # E106
         "best_epoch": 0,
     }
     assert info["train_step"] == 12
+    assert len(setup.policy.learned) == 6  # so the last loss is 6, and their mean 3.5
+    assert trainer.losses == {"loss": 3.5}
     assert next(trainer)[0] == 2
     with pytest.raises(StopIteration):
         next(trainer)
@@ -132,8 +137,11 @@ def test_stops_when_good_enough(in_train: bool, env_step: int, gradient_step: in
     setup = Setup()
     trainer = setup.offpolicy(stop_fn=lambda reward: reward >= 3, test_in_train=in_train)
     epochs = [(epoch, stat["env_step"], stat["gradient_step"]) for epoch, stat, _ in trainer]
+    # The first test was good enough, too, but only tells how things stand.
     assert epochs == [(1, env_step, gradient_step)]
     assert setup.test.collect_episode == test_episodes
+    trained = [call for call in setup.calls if call[0] == "train"]
+    assert (len(trained), len(setup.policy.learned)) == (env_step // 4, gradient_step)
 
 
 def test_collecting_that_went_well_does_not_stop_where_the_test_does_not() -> None:
@@ -172,8 +180,42 @@ def test_stop_fn_gets_the_best_and_save_best_only_what_is_better() -> None:
     assert setup.calls.count("best") == 2
 
 
+def test_what_happens_between_training_and_test() -> None:
+    setup = Setup()
+    stored: list[int] = []
+    trainer = setup.offpolicy(
+        max_epoch=1,
+        save_checkpoint_fn=lambda *steps: setup.calls.append(("checkpoint", *steps)),
+        test_fn=lambda epoch, step: (
+            setup.calls.append(("test", epoch, step)),
+            stored.append(len(setup.test.buffer)),
+            setup.calls.append(("testing", setup.policy.training)),
+        ),
+    )
+    setup.test.collect(n_step=4)
+    trainer.run()
+    assert setup.calls[-3:] == [("checkpoint", 1, 12, 6), ("test", 1, 12), ("testing", False)]
+    # A test begins with an empty buffer and fresh environments.
+    assert stored == [0, 0]
+    assert setup.test.buffer[:].obs.tolist() == [0, 1, 2, 100, 101, 102]
+    assert (setup.test.collect_step, setup.test.collect_episode) == (12, 4)
+
+
+def test_steps_of_an_epoch_overshoot_to_whole_episodes() -> None:
+    setup = Setup()
+    trainer = setup.offpolicy(max_epoch=2, step_per_collect=None, episode_per_collect=2, step_per_epoch=7)
+    assert [(stat["env_step"], stat["n/ep"], stat["n/st"]) for _, stat, _ in trainer] == [(12, 2, 6), (24, 2, 6)]
+    assert setup.policy.learned == [(5, {})] * 12
+
+
 def test_onpolicy_learns_from_everything_once() -> None:  # E109, E125
     setup = Setup()
+    seen: list[list[float]] = []
+    learn = setup.policy.learn
+    setup.policy.learn = lambda batch, **options: (  # type: ignore[method-assign]
+        seen.append(batch.obs.tolist()),
+        learn(batch, **options),
+    )[1]
     trainer = OnpolicyTrainer(
         setup.policy,
         setup.train,
@@ -186,10 +228,10 @@ def test_onpolicy_learns_from_everything_once() -> None:  # E109, E125
         step_per_collect=4,
         **setup.hooks(),
     )
-    epochs = [(epoch, stat["gradient_step"], stat["env_step"]) for epoch, stat, _ in trainer]
-    assert epochs == [(1, 3, 12), (2, 6, 24)]
+    epochs = [(epoch, stat["gradient_step"], stat["env_step"], len(setup.train.buffer)) for epoch, stat, _ in trainer]
+    assert epochs == [(1, 3, 12, 0), (2, 6, 24, 0)]
     assert setup.policy.learned == [(4, {"batch_size": 3, "repeat": 2})] * 6
-    assert len(setup.train.buffer) == 0
+    assert seen[:3] == [[0, 1, 100, 101], [2, 0, 102, 100], [1, 2, 101, 102]]  # all, in order, and each once
     # Running episodes go on over the emptied buffer.
     assert setup.train.collect_episode == 8
 
@@ -225,7 +267,8 @@ def test_offline_learns_from_what_is_there() -> None:  # E111, E124
     assert setup.policy.learned == [(4, {})] * 6
     info = trainer.info()
     assert (info["test_step"], info["best_reward"]) == (18, 3)
-    assert "train_step" not in info
+    assert (info["train_step"], info["train_episode"], info["test_episode"]) == (0, 0, 6)
+    assert len(buffer.buffer) == 10  # nothing is thrown away
 
 
 def test_functions_are_the_trainers_at_once() -> None:
@@ -268,38 +311,3 @@ def test_a_line_per_epoch(capsys: pytest.CaptureFixture[str]) -> None:
         "Epoch #1: 12 env steps, 6 updates, test reward 3.00 ± 0.00, best 3.00 ± 0.00 in #0",
         "Epoch #2: 24 env steps, 12 updates, test reward 3.00 ± 0.00, best 3.00 ± 0.00 in #0",
     ]
-
-
-@pytest.mark.parametrize(
-    ("changes", "message"),
-    [
-        ({"update_per_step": 0.1}, r"update_per_step \(0.1\) must make one update at least"),  # E108
-        (
-            {"episode_per_collect": 1},
-            r"step_per_collect \(4\) and episode_per_collect \(1\) must be given one at a time",
-        ),
-        ({"step_per_collect": None}, r"step_per_collect \(None\) and episode_per_collect \(None\)"),
-        ({"step_per_collect": 0}, r"step_per_collect \(0\) must be at least 1"),
-        ({"max_epoch": 0}, r"max_epoch \(0\) must be at least 1"),
-        ({"episode_per_test": None}, r"episode_per_test \(None\) must be at least 1"),
-        ({"resume": True}, r"resume \(True\) must come with checkpoint"),
-        ({"prefetch": -1}, r"prefetch \(-1\) must be at least 0"),
-    ],
-)
-def test_what_cannot_work_is_refused(changes: dict[str, Any], message: str) -> None:
-    with pytest.raises(ValueError, match=message):
-        Setup().offpolicy(**changes)
-
-
-def test_parts_that_do_not_go_together_are_refused() -> None:
-    setup = Setup()
-    with pytest.raises(ValueError, match="stop_fn must come with test_collector"):  # E112
-        OffpolicyTrainer(setup.policy, setup.train, None, 1, 4, 4, batch_size=4, stop_fn=lambda reward: True)
-    environments = AsyncEnvironments([partial(StepEnv, 3)], processes=False)
-    with pytest.raises(ValueError, match=r"test_collector \(AsyncCollector\) must be a Collector"):
-        OffpolicyTrainer(setup.policy, setup.train, AsyncCollector(setup.policy, environments), 1, 4, 4, 2, 4)
-    environments.close()
-    with pytest.raises(TypeError, match="unknown_option"):
-        setup.offpolicy(unknown_option=1)
-    with pytest.raises(TypeError, match=r"logger \(int\) must be a TrainingLogger or have add_scalar"):
-        setup.offpolicy(logger=3)
