@@ -20,6 +20,7 @@ import torch.distributed as dist
 from replay_service.errors import ReplayTimeoutError, ServiceUnavailableError, TransportUnavailableError
 from replay_service.wire.listeners import deafen
 from replay_service.wire.tensor_payload import PayloadPath
+from replay_service.wire.yielding import yielding_threads
 
 __all__ = [
     "CLIENT_RANK",
@@ -163,7 +164,8 @@ def make_group(store: Any, rank: int, address: str, timeout_s: float) -> Any:
         ServiceUnavailableError: the other end did not come, or cannot be reached.
     """
     options = Gloo._Options()
-    options._devices = [Gloo.create_device(hostname=address)]
+    with yielding_threads():
+        options._devices = [Gloo.create_device(hostname=address)]
     options._timeout = timedelta(seconds=timeout_s)
     options._threads = 1
     try:

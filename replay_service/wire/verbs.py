@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from enum import IntEnum
 
-__all__ = ["DRAWING_VERBS", "RECORD_VERBS", "STEP_VERBS", "Verb"]
+__all__ = ["DRAWING_VERBS", "OF_BOTH", "RECORD_VERBS", "STEP_VERBS", "Verb"]
 
 
 class Verb(IntEnum):
@@ -47,7 +47,8 @@ class Verb(IntEnum):
     LOADS = 33
 
 
-OF_BOTH = frozenset({Verb.LENGTH, Verb.WRITE_COUNT, Verb.STATS, Verb.CLOSE})
+OF_BOTH = frozenset({Verb.LENGTH, Verb.WRITE_COUNT, Verb.STATS, Verb.CLOSE, Verb.DUMPS, Verb.LOADS})
+"""What every buffer serves."""
 
 STEP_VERBS = frozenset(verb for verb in Verb if Verb.ADD_STEPS <= verb <= Verb.END_EPISODES) | OF_BOTH
 """What an episodic buffer serves."""
