@@ -85,6 +85,12 @@ class EpisodeTable:
         lane_of = lane_of[self._lane_state[lane_of, self._kernels.FILLED] > 0]
         self._marks[lane_of, self._newest(lane_of)] |= self._kernels.CUT
 
+    def is_cut(self, lane_of: Ints) -> NDArray[np.bool_]:
+        """Whether there is a cut behind the newest row of each lane, bool `[n]`; none where there is no row."""
+        stored = self._lane_state[lane_of, self._kernels.FILLED] > 0
+        marks: Ints = self._marks[lane_of, self._newest(lane_of)] & self._kernels.CUT
+        return stored & (marks != 0)
+
     def clear(self, lane_of: Ints) -> None:
         """Forget the rows of these lanes."""
         self._lane_state[lane_of] = 0

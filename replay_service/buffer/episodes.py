@@ -182,6 +182,10 @@ class EpisodeIndex(EpisodeView):
         """
         self._table.cut(self._some_lanes(lanes))
 
+    def is_cut(self) -> NDArray[np.bool_]:
+        """Whether what is written next belongs to another fragment because of `cut`, for each lane; bool `[lanes]`."""
+        return self._table.is_cut(np.arange(self.lanes))
+
     def clear(self, lanes: ArrayLike | None = None) -> None:
         """Forgets all rows, of `lanes` or of all lanes; they begin at slot 0 again.
 

@@ -177,7 +177,7 @@ class BufferReading(BufferParts):
             return self._unfinished()
 
     def get_buffer_indices(self, start: int, stop: int) -> Ints:
-        """Slots from `start` up to, not including, `stop`, over the edge of their ring if `stop` is not above `start`.
+        """Slots from `start` up to, not including, `stop`, over the edge of their ring if `stop` is below `start`.
 
         Raises:
             ValueError: the two lie in different rings.
@@ -190,7 +190,7 @@ class BufferReading(BufferParts):
                     f"start and stop ({start}, {stop}) must lie in the same ring; got rings that begin at {edges}"
                 )
             first, last = edges[rings[0]], edges[rings[0] + 1]
-        if stop > start:
+        if stop >= start:
             return np.arange(start, stop)
         return np.concatenate([np.arange(start, last), np.arange(first, stop)])
 
@@ -248,9 +248,9 @@ class BufferReading(BufferParts):
         return plan
 
     def hasnull(self) -> bool:
-        """Whether any stored number is NaN or any stored object None."""
+        """Whether any number of `buffer[:]` is NaN or any object there None."""
         with self.lock:
-            return bool(self._store.nulls(self._rings.stored()).any())
+            return bool(self._store.nulls(self._available()).any())
 
     def isnull(self) -> Batch:
         """Where `buffer[:]` has NaN or None: a `Batch` of flags."""

@@ -120,6 +120,13 @@ class Rings:
             index.cut(rings[(rings >= first) & (rings < first + index.lanes)] - first)
         self.has_cuts = True
 
+    def is_cut(self) -> Bools:
+        """Whether there is a cut behind the newest step of each ring, bool `[rings]`."""
+        found = np.zeros(self.number, np.bool_)
+        for index, first, _ in self._banks:
+            found[first : first + index.lanes] = index.is_cut()
+        return found
+
     def clear(self, rings: Ints | None = None) -> None:
         """Forgets all steps, of these rings or of all."""
         for index, first, _ in self._banks:

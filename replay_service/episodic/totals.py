@@ -66,6 +66,10 @@ class EpisodeTotals:
         if self._running is not None:
             self._running[rings] = 0.0
 
+    def begun_at(self, ring: int, slot: int) -> None:
+        """The episode that runs in `ring` began at `slot`, whatever was counted of it."""
+        self._episodes[ring, 1] = slot
+
     def running(self, ring: int) -> bool:
         """Whether an episode runs in `ring`."""
         return bool(self._episodes[ring, 0])

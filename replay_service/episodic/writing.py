@@ -106,7 +106,7 @@ class BufferWriting(BufferReading):
     def update(self, buffer: BufferReading, apart: bool = False) -> Ints:
         """Appends the steps of another buffer, oldest to newest; that one stays as it is.
 
-        The running totals of this buffer's own episode are not touched.
+        The running totals of this buffer's own episode are not touched; its first slot is that of the episode which runs then.
 
         Args:
             buffer: any episodic buffer in this process.
@@ -141,7 +141,15 @@ class BufferWriting(BufferReading):
             self._draws.written(slots)
             self._written += slots.size
             self._done_only = self._done_only and buffer.speaks_of_done
+            self._totals.begun_at(0, self._beginning(int(slots[-1])))
             return slots
+
+    def _beginning(self, newest: int) -> int:
+        """The first slot of the episode that the next step belongs to, in the ring of its newest step."""
+        slot = np.array([newest])
+        if self.done[newest] or self._rings.is_cut()[self._rings.ring_of(slot)].any():
+            return int(self._rings.along(slot, np.ones(1, np.int64))[0])
+        return int(self._rings.runs_of(slot)[0][0])
 
     @property
     def speaks_of_done(self) -> bool:
@@ -238,7 +246,9 @@ class BufferWriting(BufferReading):
                 return
             before, rings = slots[kept], self._rings.ring_of(slots[kept])
             is_cut = (np.diff(kept, append=slots.size) > 1) & ~content["done"][kept]
-            cuts = set(np.flatnonzero(is_cut | np.isin(before, opened)).tolist())
+            # What is added next goes on with the newest step of a ring, unless there was a cut behind it before.
+            goes_on = np.isin(before, self._rings.newest[~self._rings.is_cut()])
+            cuts = set(np.flatnonzero((is_cut | np.isin(before, opened)) & ~goes_on).tolist())
             self._rings.clear()
             after = self._append_runs(rings, content["done"][kept], cuts)
             rows = {name: column[kept] for name, column in content.items()}

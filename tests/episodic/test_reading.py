@@ -207,3 +207,15 @@ def test_nulls_are_looked_for_in_what_is_stored() -> None:
     assert buffer.isnull().rew.tolist() == [True, False, False]
     buffer.add(tr(4, info={"s": "x"}))
     assert not buffer.hasnull()
+
+
+def test_hasnull_looks_at_what_all_gives() -> None:
+    buffer = ReplayBuffer(5, stack_num=2, sample_avail=True)
+    for number in range(3):
+        buffer.add(tr(number, rew=np.nan if number == 0 else 1.0))
+    assert buffer[:].rew.tolist() == [1, 1]
+    assert not buffer.hasnull()
+
+
+def test_no_slots_from_one_to_itself() -> None:
+    assert filled(5, 8, (2, 6)).get_buffer_indices(3, 3).tolist() == []

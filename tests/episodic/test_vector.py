@@ -182,3 +182,13 @@ def test_dropnull_in_every_ring() -> None:
 def test_wrong_settings(settings: tuple[int, int]) -> None:
     with pytest.raises((TypeError, ValueError), match="must be"):
         VectorReplayBuffer(*settings)
+
+
+def test_dropnull_leaves_episodes_of_other_rings_alone() -> None:
+    buffer = VectorReplayBuffer(8, 2)
+    for number in range(3):
+        buffer.add(rows([number, 100 + number], rew=np.array([np.nan if number == 0 else 1.0, 1.0])))
+    buffer.dropnull()
+    buffer.add(rows([9, 109]))
+    assert buffer.unfinished_index().tolist() == [2, 7]
+    assert buffer.prev([0, 1, 2, 4, 5, 6, 7]).tolist() == [0, 0, 1, 4, 4, 5, 6]

@@ -233,3 +233,46 @@ def test_wrong_settings(settings: dict[str, Any], error: type[Exception]) -> Non
 def test_nothing_fits_into_no_slots() -> None:
     with pytest.raises(ValueError, match="size"):
         ReplayBuffer(0).add(tr(0))
+
+
+def test_dropnull_does_not_cut_behind_the_newest_step() -> None:
+    buffer = ReplayBuffer(6)
+    for number in range(4):
+        buffer.add(tr(number, rew=np.nan if number == 0 else float(number)))
+    buffer.dropnull()
+    buffer.add(tr(9, True))
+    assert buffer.prev(np.arange(4)).tolist() == [0, 0, 1, 2]
+    assert buffer.unfinished_index().tolist() == []
+
+
+def test_dropnull_ends_what_has_lost_its_newest_step() -> None:
+    buffer = ReplayBuffer(6)
+    for number in range(4):
+        buffer.add(tr(number, rew=np.nan if number == 3 else float(number)))
+    buffer.dropnull()
+    buffer.add(tr(9, True))
+    assert buffer.prev(np.arange(4)).tolist() == [0, 0, 1, 3]
+
+
+def test_after_a_joining_update_the_first_slot_is_that_of_the_episode_that_runs_then() -> None:
+    buffer = filled(10, 2)
+    buffer.update(filled(5, 3, (1,)))  # ends what ran here, and leaves a step of another episode
+    slot, _, _, first = listed(buffer.add(tr(9, True)))
+    assert (slot, buffer.prev(slot), first) == (5, 4, 4)
+
+
+def test_dropnull_keeps_a_cut_behind_the_newest_step() -> None:
+    buffer = filled(8, 1)
+    other = ReplayBuffer(4)
+    for number in range(3):
+        other.add(tr(number, rew=np.nan if number == 0 else 1.0))
+    buffer.update(other, apart=True)
+    buffer.dropnull()
+    buffer.add(tr(9, True))
+    assert buffer.prev(np.arange(4)).tolist() == [0, 1, 1, 3]
+
+
+def test_after_an_update_that_ends_an_episode_the_next_one_begins_with_the_next_step() -> None:
+    buffer = filled(10, 2)
+    buffer.update(filled(5, 2, (1,)))
+    assert listed(buffer.add(tr(9, True)))[3] == 4
