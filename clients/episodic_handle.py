@@ -14,6 +14,7 @@ from torch import Tensor
 from clients.channels import Channels
 from clients.futures import Future
 from clients.prefetch import Prefetch
+from clients.saving import Saving
 from clients.step_requests import (
     Added,
     added,
@@ -58,7 +59,7 @@ OWNERS_ONLY = (
 )
 
 
-class EpisodicClient:
+class EpisodicClient(Saving):
     """A handle on a hosted episodic buffer, with the calls of a local one.
 
     It can be pickled, handed through Ray, and used by several threads; every process has a conversation of its own. Each call

@@ -25,30 +25,30 @@ LONGEST_PAUSE_S = 0.2
 
 
 class Saving(ABC):
-    """The calls of a handle that save and load."""
+    """The calls of a handle, of either kind, that save and load."""
 
     @abstractmethod
     def _call(self, request: Message, timeout: float | None) -> Message:
         """The reply to a request."""
 
     def dumps(self, path: str | os.PathLike[str], *, timeout: float | None = None) -> SaveReceipt:
-        """Lets the service save its buffer, on its own node; as `ReplayBuffer.dumps`. Other calls go on meanwhile.
+        """Lets the service save its buffer, on its own node; as `dumps` of a local one. Other calls go on meanwhile.
 
         Args:
             path: on the service's node; one that is not absolute is taken from this process's folder.
             timeout: seconds to wait for the whole save; None: ten minutes.
 
         Raises:
-            CheckpointError, OSError: as `ReplayBuffer.dumps`.
+            CheckpointError, OSError: as for a local buffer.
             ReplayTimeoutError: the save takes longer; it goes on.
         """
         return SaveReceipt(**self._done(Verb.DUMPS, path, timeout))
 
     def loads(self, path: str | os.PathLike[str], *, timeout: float | None = None) -> None:
-        """Lets the service load a checkpoint that lies on its node; as `ReplayBuffer.loads`. `path` and `timeout` as for `dumps`.
+        """Lets the service load a checkpoint that lies on its node; as `loads` of a local one. `path` and `timeout` as for `dumps`.
 
         Raises:
-            CheckpointError, LayoutError, OSError: as `ReplayBuffer.loads`. Nothing was loaded.
+            CheckpointError, LayoutError, OSError: as for a local buffer. Nothing was loaded.
             ReplayTimeoutError: the load takes longer; it goes on.
         """
         self._done(Verb.LOADS, path, timeout)

@@ -17,7 +17,7 @@ def save_service(record: ServiceRecord, path: Path, timeout_s: float) -> SaveRec
     """Lets a service save its buffer; calls of others go on.
 
     Raises:
-        CheckpointError, OSError: as `ReplayBuffer.dumps`.
+        CheckpointError, OSError: as `dumps` of the buffer.
         ServiceUnavailableError, ReplayTimeoutError: the service is not there, or the save takes longer.
     """
     from clients import connect
@@ -28,10 +28,10 @@ def save_service(record: ServiceRecord, path: Path, timeout_s: float) -> SaveRec
 
 
 def load_service(record: ServiceRecord, path: Path, timeout_s: float) -> int:
-    """Lets a service load a checkpoint; the number of records that it holds then.
+    """Lets a service load a checkpoint; the number of records or steps that it holds then.
 
     Raises:
-        CheckpointError, LayoutError, OSError: as `ReplayBuffer.loads`.
+        CheckpointError, LayoutError, OSError: as `loads` of the buffer.
         ServiceUnavailableError, ReplayTimeoutError: the service is not there, or the load takes longer.
     """
     from clients import connect

@@ -8,6 +8,7 @@ from typing import Any
 from clients.episodic_handle import EpisodicClient
 from replay_service.episodic.batch import Batch
 from replay_service.episodic.facts import StepFacts
+from replay_service.records import SaveReceipt
 from replay_service.service.ownership import Ownership
 
 __all__ = ["RayEpisodicBuffer"]
@@ -130,6 +131,19 @@ class RayEpisodicBuffer(Ownership):
     def set_beta(self) -> Any:
         """As `EpisodicClient.set_beta`; `AttributeError` for a buffer without priorities."""
         return self._running().set_beta
+
+    def dumps(self, path: str | os.PathLike[str], *, timeout: float | None = None) -> SaveReceipt:
+        """As `EpisodicClient.dumps`: the service writes on its own node, and other calls go on."""
+        receipt: SaveReceipt = self._running().dumps(path, timeout=timeout)
+        return receipt
+
+    def loads(self, path: str | os.PathLike[str], *, timeout: float | None = None) -> None:
+        """As `EpisodicClient.loads`."""
+        self._running().loads(path, timeout=timeout)
+
+    dump = dumps
+    save = dumps
+    load = loads
 
     @property
     def maxsize(self) -> int:

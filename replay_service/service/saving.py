@@ -29,7 +29,7 @@ PATIENCE_S = 0.002
 
 
 class Saving:
-    """The checkpoints of one hosted buffer.
+    """The checkpoints of one hosted buffer, of either kind.
 
     Args:
         buffer: the buffer, with `dumps` and `loads`.

@@ -14,7 +14,7 @@ from replay_service.service.dispatch import MOST_SAMPLED, Dispatch, Extra
 from replay_service.service.step_replies import GatheredSteps, batch_of, numbers, value_reply
 from replay_service.wire.indices import decode_index
 from replay_service.wire.message import Message
-from replay_service.wire.verbs import Verb
+from replay_service.wire.verbs import OF_BOTH, Verb
 
 __all__ = ["StepDispatch", "dispatch_for"]
 
@@ -34,7 +34,7 @@ class StepDispatch(Dispatch):
         hosted: Any = buffer
         super().__init__(hosted, service_stats, most_layouts=most_layouts)
         self.steps = buffer
-        shared = {verb: self._handlers[verb] for verb in (Verb.LENGTH, Verb.WRITE_COUNT, Verb.STATS, Verb.CLOSE)}
+        shared = {verb: self._handlers[verb] for verb in OF_BOTH}
         own: dict[Verb, Handler] = {
             Verb.ADD_STEPS: self._add_steps,
             Verb.SAMPLE_STEPS: self._sample_steps,

@@ -10,6 +10,7 @@ import pickle
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -25,7 +26,8 @@ from replay_service.episodic import (
     ReplayBuffer,
     VectorReplayBuffer,
 )
-from replay_service.errors import ClosedError, LayoutError, TransportUnavailableError
+from replay_service.errors import CheckpointError, ClosedError, LayoutError, TransportUnavailableError
+from replay_service.records import SaveReceipt
 from replay_service.wire.failures import code_of, words_of
 from replay_service.wire.verbs import STEP_VERBS
 from tests.episodic.steps import rows, tr
@@ -262,6 +264,32 @@ class EpisodicHandleContract(ABC):
                 assert batch.obs.shape == slots.shape == batch.n_step.rew.shape == (5,)
         with pytest.raises(StopIteration):
             next(batches)
+
+    def test_it_is_saved_and_loaded_where_it_lives(self, tmp_path: Path) -> None:
+        local, twin = prioritized(), prioritized()
+        with self.hosted(prioritized) as client:
+            for one in (local, client):
+                steps(4, 1)(one)
+                one.update_weight([0, 5], [3.0, 0.5])
+            receipt = client.dumps(tmp_path / "c")
+            assert type(receipt) is SaveReceipt
+            assert (receipt.path, receipt.written_bytes) == (str(tmp_path / "c"), receipt.size_bytes)
+            steps(2)(client)
+            client.sample(3)
+            client.loads(tmp_path / "c")
+            twin.loads(tmp_path / "c")
+            for call in (lambda b: b[:], lambda b: b.sample(6), steps(1, 0), lambda b: b.sample(4, n_step=2)):
+                assert outcome(call, client) == outcome(call, twin) == outcome(call, local)
+            vector().dumps(tmp_path / "other")
+            PrioritizedVectorReplayBuffer(6, 2, alpha=0.6, beta=0.4).dumps(tmp_path / "small")
+            for path, kind, words in (
+                ("nothing", OSError, "nothing is there"),
+                ("other", CheckpointError, "of a PrioritizedVectorReplayBuffer; got one of a VectorReplayBuffer"),
+                ("small", LayoutError, "rings .* got 2 of 6 steps"),
+            ):
+                with pytest.raises(kind, match=words):
+                    client.loads(tmp_path / path)
+            assert outcome(lambda b: b.sample(0), client) == outcome(lambda b: b.sample(0), local)
 
     def test_stats_count_every_verb(self, client: EpisodicClient) -> None:
         steps(2)(client)

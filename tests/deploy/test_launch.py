@@ -234,6 +234,14 @@ def test_an_episodic_buffer_is_a_service_like_others(house: House) -> None:
     (service,) = json.loads(status.out)["services"]
     assert (service["state"], service["size"], service["capacity"]) == ("up", 1, 8)
     assert service["verbs"]["add_steps"]["rows"] == 2
+    kept = str(house.folder / "kept")
+    saved = house.run("save", kept, "steps")
+    assert (saved.code, saved.err) == (0, "")
+    assert saved.out.startswith(f"'steps' is saved in {kept}: ")
+    assert house.ask("add_step", "steps", house.ray.address).code == 2
+    assert house.run("load", kept, "steps") == Result(0, f"'steps' holds 1 records of {kept}.\n", "")
+    other = house.run("load", kept, "house")
+    assert (other.code, "must be the checkpoint of a buffer; got one of a buffer of steps" in other.err) == (1, True)
     assert house.run("down", "steps").code == 0
 
 

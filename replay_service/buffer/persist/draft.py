@@ -40,7 +40,7 @@ class Draft:
 
     Args:
         path: where the checkpoint is to be: free, an empty folder, or a checkpoint.
-        kind: `"buffer"` or `"storage"`.
+        kind: what of; a checkpoint is loaded only by what is of its kind.
         base: the folder of an earlier checkpoint; what did not change since is linked from there. None: that at `path`, if there is one.
 
     Attributes:

@@ -35,7 +35,7 @@ class Manifest:
     """What a checkpoint is made of.
 
     Attributes:
-        kind: `"buffer"` or `"storage"`.
+        kind: what it is the checkpoint of: `"buffer"`, `"buffer of steps"`, `"storage"`, ….
         content: how the parts were saved; whoever wrote them knows what is in it.
         files: size and checksum of every file, by its path within the folder.
         id: names this checkpoint; no other one has it.
