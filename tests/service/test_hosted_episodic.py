@@ -135,6 +135,15 @@ def test_handles_use_it_and_cannot_stop_it(owner: RayEpisodicBuffer) -> None:
         found.close()
 
 
+def test_its_owner_saves_and_loads_it_too(owner: RayEpisodicBuffer, tmp_path: Any) -> None:
+    owner.reset()
+    owner.add(rows([5, 6]))
+    assert owner.save(tmp_path / "c").path == str(tmp_path / "c")
+    owner.reset()
+    owner.load(tmp_path / "c")
+    assert owner[:].obs.tolist() == [5, 6]
+
+
 def test_a_wrong_setting_is_told_before_anything_starts(ray_session: Any) -> None:
     with pytest.raises(ValueError, match="size"):
         ReplayBuffer(-1, service_backend="ray")
