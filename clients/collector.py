@@ -24,7 +24,7 @@ __all__ = ["CollectStats", "Collector", "WeightSource"]
 
 _TRAJECTORIES_PER_WORKER = 1 << 40
 STEPS_PER_PUSH = 16
-EpisodeHook = Callable[[Any], Mapping[str, Any] | None]
+Hook = Callable[[Any], Mapping[str, Any] | None]
 
 
 class WeightSource(Protocol):
@@ -48,11 +48,14 @@ class Collector:
     steps_per_push: steps of every environment in one push (default 16; 1 for an episodic buffer in this process).
     worker: makes trajectory ids differ between collectors, which must have different ones. weights: newer weights are
     looked for before the first step and after every full push. record_version: store "policy_version" with each row
-    (TensorDict buffers). seed: environment i starts with `seed + i`. on_episode_done: gets the steps of every episode that
-    ended, as a Batch; columns `[steps]` that it returns are added to the buffer (episodic buffers in this process).
+    (TensorDict buffers). seed: environment i starts with `seed + i`. on_step: gets the rows `[R]` of every step, as a Batch,
+    before they are stored, and may change them; columns `[R]` that it returns are stored with them (episodic buffers).
+    on_episode_done: gets the steps of every episode that ended, as a Batch; columns `[steps]` that it returns are added to the
+    buffer (episodic buffers in this process).
 
     Raises ValueError for numbers out of range, more environments than lanes, environments that reset by themselves or do not
-    step together; TypeError for other objects and for spaces whose rows have no single shape.
+    step together, on_step or on_episode_done without an episodic buffer; TypeError for other objects and for spaces whose rows
+    have no single shape.
     """
 
     def __init__(
@@ -69,7 +72,8 @@ class Collector:
         weights: WeightSource | None = None,
         record_version: bool = False,
         seed: int | None = None,
-        on_episode_done: EpisodeHook | None = None,
+        on_step: Hook | None = None,
+        on_episode_done: Hook | None = None,
     ) -> None:
         if steps_per_push is None:
             steps_per_push = 1 if _is_episodic(buffer) and not hasattr(buffer, "submit_add") else STEPS_PER_PUSH
@@ -86,8 +90,16 @@ class Collector:
         self._on_episode_done = on_episode_done
         self._recorder: Recorder = NoRecorder()
         if _is_episodic(buffer):
-            hook = None if on_episode_done is None else self._tell_episode
-            self._recorder = EpisodeRecorder(buffer, (n, steps_per_push), extends_in_flight, first_lane, hook)
+            told = None if on_episode_done is None else self._tell_episode
+            size = (n, steps_per_push)
+            self._recorder = EpisodeRecorder(
+                buffer, size, extends_in_flight, first_lane, on_step=on_step, on_episode=told
+            )
+        elif on_step is not None or on_episode_done is not None:
+            name = "on_step" if on_step is not None else "on_episode_done"
+            raise ValueError(
+                f"{name} must come with an episodic buffer, which can store what it returns; got {buffer!r:.60}"
+            )
         elif buffer is not None:
             self._recorder = TransitionRecorder(buffer, spaces, (n, steps_per_push), record_version, extends_in_flight)
         self._actor = Actor(policy, self.environments, exploration_noise)

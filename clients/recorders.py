@@ -179,8 +179,9 @@ class TransitionRecorder:
 class EpisodeRecorder:
     """Writes the keys of episodic buffers by `add`: obs, act, rew, terminated, truncated, obs_next, and info and policy if any.
 
-    first_lane: environment i writes lane `first_lane + i`. on_episode: called with (slots of its steps in order) for every
-    episode that ended, as soon as the buffer has it.
+    first_lane: environment i writes lane `first_lane + i`. on_step: called with the rows of every step that are going to be
+    stored, as a Batch; columns that it returns are stored with them. on_episode: called with (slots of its steps in order) for
+    every episode that ended, as soon as the buffer has it.
     """
 
     def __init__(
@@ -189,6 +190,8 @@ class EpisodeRecorder:
         size: tuple[int, int],
         in_flight: int,
         first_lane: int = 0,
+        *,
+        on_step: Callable[[Batch], Mapping[str, Any] | None] | None = None,
         on_episode: Callable[[np.ndarray], None] | None = None,
     ) -> None:
         num_envs, steps = size
@@ -200,6 +203,7 @@ class EpisodeRecorder:
             )
         self._buffer = buffer
         self._first_lane = first_lane
+        self._on_step = on_step
         self._on_episode = on_episode
         self._block = StepBlock(num_envs, steps, {}, by_lane=False)
         self._outbox = Outbox(buffer.add, getattr(buffer, "submit_add", None), in_flight, self._landed)
@@ -221,9 +225,27 @@ class EpisodeRecorder:
         values.update(leaves_of(step.next_observation, ("obs_next",)))
         values.update({("info", *path): leaf for path, leaf in rows.info.items()})
         values.update({("policy", *path): leaf for path, leaf in rows.policy.items()})
+        ids, kept = rows.ids, rows.kept
+        if self._on_step is not None:
+            ids = np.flatnonzero(kept) if ids is None else ids[kept]
+            if not len(ids):
+                return
+            values = self._told({path: leaf[kept] for path, leaf in values.items()}, len(ids))
+            kept = np.ones(len(ids), np.bool_)
         if not self._block.fits(values):
             self.push()
-        self._block.put(values, rows.ids, rows.kept)
+        self._block.put(values, ids, kept)
+
+    def _told(self, values: dict[Path, np.ndarray], count: int) -> dict[Path, np.ndarray]:
+        """The columns `[count]` and those that the hook returns for them."""
+        assert self._on_step is not None
+        added = leaves_of(self._on_step(Batch(nested(values))) or {})
+        for path, leaf in added.items():
+            if leaf.shape[:1] != (count,):
+                raise ValueError(
+                    f"{'.'.join(path)} ({list(leaf.shape)}) of on_step must have one row for each of {count} steps"
+                )
+        return {**values, **added}
 
     def push(self) -> None:
         """Send what is gathered."""

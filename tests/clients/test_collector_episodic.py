@@ -11,7 +11,8 @@ from gymnasium import spaces
 
 from clients.collector import Collector
 from clients.environments import DummyVectorEnv, make_environments
-from replay_service.episodic import CachedReplayBuffer, ReplayBuffer, VectorReplayBuffer
+from replay_service import LazyTensorStorage, TensorDictReplayBuffer
+from replay_service.episodic import Batch, CachedReplayBuffer, ReplayBuffer, VectorReplayBuffer
 from tests.clients.batch_policy import BatchPolicy
 from tests.clients.counting import CountingEnv, StepEnv
 
@@ -223,6 +224,38 @@ def test_columns_of_whole_episodes() -> None:  # E103
     assert buffer[:].full_return.tolist() == [1.75] * 6
     with pytest.raises(ValueError, match=r"n_step \(3\) must be n_episode with on_episode_done"):
         collector.collect(n_step=3)
+
+
+def test_columns_of_single_steps_are_there_before_the_steps_are() -> None:
+    buffer = VectorReplayBuffer(40, 2)
+    told: list[tuple[list[float], int]] = []
+
+    def doubled(steps: Batch) -> dict[str, Any]:
+        told.append((steps.obs.tolist(), len(buffer)))
+        assert set(steps.keys()) == {"obs", "act", "rew", "terminated", "truncated", "obs_next"}
+        steps.rew *= 10
+        return {"twice": 2 * steps.obs, "policy": {"end": steps.terminated}}
+
+    collector = Collector(BatchPolicy(), envs(2, 3), buffer, on_step=doubled)
+    assert summary(collector.collect(n_episode=2)) == [5, [2, 3], [2, 3]]
+    # The first environment is retired after its episode: its third step is nobody's.
+    assert told == [([0, 100], 0), ([1, 101], 2), ([102], 4)]
+    assert buffer[:].twice.tolist() == [0, 2, 200, 202, 204]
+    assert buffer[:].policy.end.tolist() == [False, True, False, False, True]
+    assert buffer[:].rew.tolist() == [10] * 5
+    for wrong in (1.0, np.zeros(3)):
+        collector = Collector(
+            BatchPolicy(), envs(2), VectorReplayBuffer(9, 1), on_step=lambda _, wrong=wrong: {"x": wrong}
+        )
+        with pytest.raises(ValueError, match=r"x \(\[3?\]\) of on_step must have one row for each of 1 steps"):
+            collector.collect(n_step=1)
+
+
+@pytest.mark.parametrize("hook", ["on_step", "on_episode_done"])
+def test_hooks_need_a_buffer_that_keeps_what_they_return(hook: str) -> None:
+    for buffer in (None, TensorDictReplayBuffer(storage=LazyTensorStorage(5), batch_size=2)):
+        with pytest.raises(ValueError, match=f"{hook} must come with an episodic buffer"):
+            Collector(BatchPolicy(), StepEnv(2), buffer, **{hook: discounted})
 
 
 def test_columns_of_an_episode_that_does_not_fit_are_refused() -> None:

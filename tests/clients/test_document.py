@@ -93,9 +93,9 @@ class Phases(BatchPolicy):
 
 
 @pytest.mark.parametrize("training", [True, False])
-def test_process_learn_and_post_process(
+def test_process_learn_and_post_process(  # E89 (outside of a trainer, as in the document), E90, E119
     training: bool,
-) -> None:  # E89 as the document has it: outside of a trainer; E90, E119
+) -> None:
     buffer = PrioritizedReplayBuffer(10, alpha=1.0, beta=1.0)
     for i in range(6):
         buffer.add(Batch(obs=i, act=i, rew=i, done=False, obs_next=i + 1))

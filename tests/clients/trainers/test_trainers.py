@@ -132,8 +132,9 @@ def test_states_of_the_policy() -> None:
     ("in_train", "env_step", "gradient_step", "test_episodes"),
     [(True, 8, 2, 4), (False, 12, 6, 4)],
 )
-def test_stops_when_good_enough(in_train: bool, env_step: int, gradient_step: int, test_episodes: int) -> None:
-    # E107, E122
+def test_stops_when_good_enough(  # E107, E122
+    in_train: bool, env_step: int, gradient_step: int, test_episodes: int
+) -> None:
     setup = Setup()
     trainer = setup.offpolicy(stop_fn=lambda reward: reward >= 3, test_in_train=in_train)
     epochs = [(epoch, stat["env_step"], stat["gradient_step"]) for epoch, stat, _ in trainer]
