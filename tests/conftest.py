@@ -8,7 +8,7 @@ import uuid
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -21,6 +21,9 @@ import pytest  # noqa: E402
 import torch  # noqa: E402
 
 from tests.rows import assert_rows_are_whole, stamped_rows  # noqa: E402
+
+if TYPE_CHECKING:
+    from tests.wire.serving import House
 
 torch.set_num_threads(1)
 
@@ -54,6 +57,16 @@ def ray_session() -> Iterator[RaySession]:
         yield RaySession(address=context.address_info["gcs_address"], namespace=namespace)
     finally:
         ray.shutdown()
+
+
+@pytest.fixture(scope="session")
+def guest_house(ray_session: RaySession) -> Iterator[House]:
+    """One actor for buffers that a test hosts and does not end; see `tests/wire/serving.py`."""
+    from tests.wire.serving import House
+
+    house = House(ray_session.namespace)
+    yield house
+    house.close()
 
 
 def poll(condition: Callable[[], Any], timeout_s: float = 10.0, what: str = "the condition") -> Any:

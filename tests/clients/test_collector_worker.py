@@ -16,6 +16,7 @@ from replay_service import LazyTensorStorage, TensorDictReplayBuffer
 from replay_service.errors import ReplayError, ReplayTimeoutError, ServiceUnavailableError
 from tests.clients.counting import CountingEnv, FailingEnv
 from tests.clients.fixed_policy import FixedPolicy
+from tests.wire.serving import House
 
 FIVE_STEPS = partial(CountingEnv, 5)
 NO_CORES = {"num_cpus": 0}
@@ -44,15 +45,8 @@ def recipe(buffer: Any, env: Callable[[], Any] = FIVE_STEPS, **settings: Any) ->
 
 
 @pytest.fixture(scope="module")
-def owner(ray_session: object) -> Iterator[Any]:
-    hosted: Any = TensorDictReplayBuffer(
-        storage=partial(LazyTensorStorage, 10_000),
-        service_backend="ray",
-        transport="ray",
-        service_backend_options={"remote_config": NO_CORES},
-    )
-    with hosted:
-        yield hosted
+def owner(guest_house: House) -> Any:
+    return guest_house.host(partial(TensorDictReplayBuffer, storage=partial(LazyTensorStorage, 10_000)), "ray")
 
 
 @pytest.fixture(scope="module")

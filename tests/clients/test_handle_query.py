@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import pytest
@@ -23,6 +24,7 @@ from replay_service.records import ServiceAddress
 from replay_service.service.dispatch import Dispatch
 from replay_service.wire.inproc import InprocChannel
 from tests.buffer.stored_trajectories import episodes, numbers
+from tests.wire.serving import House
 
 PREDICATES = [
     None,
@@ -133,13 +135,10 @@ def test_functions_run_where_the_operator_allows_it() -> None:
     assert numbers(client.query((traj.length < 4) & (lambda t: t.number[0].item() > 0))) == [[8, 9]]
 
 
-@pytest.mark.usefixtures("ray_session")
-def test_a_hosted_buffer() -> None:
-    owner: Any = TensorDictReplayBuffer(
-        storage=_storage, batch_size=4, service_backend="ray", service_backend_options={"allow_callables": True}
-    )
-    with owner:
-        client = owner.client()
+def test_a_hosted_buffer(guest_house: House) -> None:
+    recipe = partial(TensorDictReplayBuffer, storage=_storage, batch_size=4)
+    owner = guest_house.host(recipe, allow_callables=True)
+    with owner.client() as client:
         client.extend(episodes([40, 60, 30]))  # into 100 slots: the first 30 steps are overwritten
         assert numbers(client.query(traj.number.last() > 40)) == [list(range(40, 100)), list(range(100, 130))]
         assert numbers(owner.query((traj.reward.sum() == 10) & traj.done.any())) == [list(range(30, 40))]
@@ -149,7 +148,6 @@ def test_a_hosted_buffer() -> None:
         # Code is no tensor: it takes the other way.
         assert numbers(client.query(lambda t: t.length == 60)) == [list(range(40, 100))]
         assert client.stats()["service"]["verbs"]["query"]["route"] == "ray"
-        client.close()
 
 
 def _storage() -> LazyTensorStorage:

@@ -18,24 +18,14 @@ def rows(count: int) -> TensorDict:
     return TensorDict({"observation": torch.arange(float(count))}, batch_size=[count])
 
 
-@pytest.fixture(scope="module")
-def owner(ray_session: object) -> Iterator[Any]:
-    """Owner of a buffer on Ray."""
-    with TensorDictReplayBuffer(
-        storage=partial(LazyTensorStorage, 10), batch_size=4, service_backend="ray", transport="ray"
-    ) as hosted:  # type: ignore[attr-defined]
-        yield hosted
-
-
 @pytest.fixture(params=["local", "on ray"])
 def buffer(request: pytest.FixtureRequest) -> Iterator[Any]:
     """An empty buffer, or the handle of one."""
     if request.param == "local":
         yield TensorDictReplayBuffer(storage=LazyTensorStorage(10), batch_size=4)
         return
-    owner = request.getfixturevalue("owner")
-    owner.empty()
-    with owner.client() as client:
+    recipe = partial(TensorDictReplayBuffer, storage=partial(LazyTensorStorage, 10), batch_size=4)
+    with request.getfixturevalue("guest_house").host(recipe, "ray").client() as client:
         yield client
 
 

@@ -15,6 +15,7 @@ from clients.trainers import OnpolicyTrainer
 from replay_service.episodic import VectorReplayBuffer
 from tests.clients.batch_policy import BatchPolicy
 from tests.clients.counting import StepEnv
+from tests.wire.serving import House
 
 NO_CORES = {"num_cpus": 0}
 
@@ -39,18 +40,9 @@ def versioned() -> Versioned:
 
 
 @pytest.fixture(scope="module")
-def owner(ray_session: object) -> Iterator[Any]:
-    hosted: Any = VectorReplayBuffer(
-        120, 4, service_backend="ray", transport="ray", service_backend_options={"remote_config": NO_CORES}
-    )
-    with hosted:
-        yield hosted
-
-
-@pytest.fixture(scope="module")
-def workers(owner: Any) -> Iterator[Any]:
+def workers(guest_house: House) -> Iterator[Any]:
     """Two workers with two environments each, in front of one hosted buffer of four lanes."""
-    with owner.client() as handle:
+    with guest_house.host_steps(partial(VectorReplayBuffer, 120, 4), "ray").client() as handle:
         made = started(handle, 2)
         yield made
         made.close()

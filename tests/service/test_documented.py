@@ -4,7 +4,7 @@ both transports."""
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import replace
+from contextlib import ExitStack
 from functools import partial
 from typing import Any
 
@@ -12,7 +12,6 @@ import pytest
 import torch
 from tensordict import TensorDict
 
-from clients import ReplayClient
 from replay_service import (
     LazyTensorStorage,
     ListStorage,
@@ -24,7 +23,6 @@ from replay_service import (
     traj,
 )
 from tests.buffer.episode_rows import episode_rows
-from tests.conftest import RaySession
 
 RECIPES: dict[str, tuple[type[ReplayBuffer], dict[str, Any]]] = {
     "units": (
@@ -53,40 +51,20 @@ PLACES = ("here", "ray", "distributed", "auto")
 Find = Callable[[str], Any]
 
 
-@pytest.fixture(scope="module")
-def owner_of(ray_session: RaySession) -> Iterator[Find]:
-    """`owner_of(recipe)`: the one service of that kind, started when it is first asked for."""
-    started: dict[str, Any] = {}
-
-    def found(name: str) -> Any:
-        if name not in started:
-            kind, settings = RECIPES[name]
-            place = {"namespace": ray_session.namespace, "remote_config": {"num_cpus": 0}}
-            started[name] = kind(service_backend="ray", service_backend_options=place, **settings)
-        return started[name]
-
-    yield found
-    for owner in started.values():
-        owner.shutdown()
-
-
 @pytest.fixture(params=PLACES)
-def find(request: pytest.FixtureRequest) -> Find:
+def find(request: pytest.FixtureRequest) -> Iterator[Find]:
     """`find(recipe)`: an empty buffer of that kind: itself, or a handle on a service, whose transport is the parameter."""
+    with ExitStack() as handles:
 
-    def found(name: str) -> Any:
-        if request.param == "here":
+        def found(name: str) -> Any:
             kind, settings = RECIPES[name]
-            return kind(**settings)
-        owner = request.getfixturevalue("owner_of")(name)
-        owner.empty()
-        if name != "consuming":
-            owner.set_storage(
-                RECIPES[name][1]["storage"]()
-            )  # for records of another layout, and stamps from the beginning
-        return ReplayClient(replace(owner.address, transport=request.param))
+            recipe = partial(kind, **settings)
+            if request.param == "here":
+                return recipe()
+            owner = request.getfixturevalue("guest_house").host(recipe, request.param)
+            return handles.enter_context(owner.client())
 
-    return found
+        yield found
 
 
 def test_sample_units(find: Find) -> None:

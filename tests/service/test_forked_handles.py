@@ -12,9 +12,9 @@ import psutil
 import pytest
 
 from clients import ReplayClient
-from tests.conftest import RaySession
 from tests.rows import assert_rows_are_whole, stamped_rows
-from tests.service.test_tensor_service import hosted
+from tests.service.test_tensor_service import RECIPE
+from tests.wire.serving import House
 
 FORK = multiprocessing.get_context("fork")
 START_S = 120.0
@@ -25,16 +25,10 @@ ROUNDS = 15
 pytestmark = pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
 
 
-@pytest.fixture(scope="module")
-def house(ray_session: RaySession) -> Iterator[Any]:
-    with hosted("auto") as made:
-        yield made
-
-
 @pytest.fixture
-def client(house: Any) -> Iterator[ReplayClient]:
-    house.empty()
-    with ReplayClient(replace(house.address, timeout_s=START_S)) as handle:
+def client(guest_house: House) -> Iterator[ReplayClient]:
+    owner = guest_house.host(RECIPE)
+    with ReplayClient(replace(owner.address, timeout_s=START_S)) as handle:
         yield handle
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -25,21 +24,23 @@ from replay_service import (
 )
 from tests.buffer.persist.buffers import make, rows, same
 from tests.conftest import RaySession
+from tests.wire.serving import House
 
 CAPACITY = 4096
 
 
-@pytest.fixture(scope="module")
-def owner(ray_session: RaySession) -> Iterator[Any]:
-    with TensorDictReplayBuffer(
-        storage=partial(LazyTensorStorage, CAPACITY),
-        sampler=partial(PrioritizedSampler, CAPACITY, alpha=0.7, beta=0.5),
-        writer=partial(RoundRobinWriter, track_generations=True),
-        batch_size=8,
-        service_backend="ray",
-        service_backend_options={"remote_config": {"num_cpus": 0}, "timeout": 60.0},
-    ) as owner:
-        yield owner
+RECIPE = partial(
+    TensorDictReplayBuffer,
+    storage=partial(LazyTensorStorage, CAPACITY),
+    sampler=partial(PrioritizedSampler, CAPACITY, alpha=0.7, beta=0.5),
+    writer=partial(RoundRobinWriter, track_generations=True),
+    batch_size=8,
+)
+
+
+@pytest.fixture
+def owner(guest_house: House) -> Any:
+    return guest_house.host(RECIPE)
 
 
 def record_of(owner: Any, ray_session: RaySession) -> ServiceRecord:
@@ -49,7 +50,6 @@ def record_of(owner: Any, ray_session: RaySession) -> ServiceRecord:
 
 
 def test_what_a_service_saves_a_local_buffer_loads_and_the_other_way_round(owner: Any, tmp_path: Path) -> None:
-    owner.empty()
     owner.set_rng(torch.Generator().manual_seed(3))
     owner.extend(rows(CAPACITY))
     with owner.client() as client:
@@ -69,40 +69,23 @@ def test_what_a_service_saves_a_local_buffer_loads_and_the_other_way_round(owner
         assert len(client) == CAPACITY
 
 
-@pytest.fixture(params=["ray", "distributed"])
-def any_owner(request: pytest.FixtureRequest, owner: Any) -> Iterator[Any]:
-    """A service that is reached by Ray objects, and one that is reached by the tensor channel."""
-    if request.param == "distributed":
-        owner.empty()
-        yield owner
-        return
-    with TensorDictReplayBuffer(
-        storage=partial(LazyTensorStorage, CAPACITY),
-        sampler=partial(PrioritizedSampler, CAPACITY, alpha=0.7, beta=0.5),
-        writer=partial(RoundRobinWriter, track_generations=True),
-        batch_size=8,
-        transport="ray",
-        service_backend="ray",
-        service_backend_options={"remote_config": {"num_cpus": 0}, "timeout": 60.0},
-    ) as made:
-        yield made
-
-
-def test_others_go_on_while_it_saves(any_owner: Any, tmp_path: Path) -> None:
+@pytest.mark.parametrize("transport", ["ray", "distributed"])
+def test_others_go_on_while_it_saves(guest_house: House, transport: str, tmp_path: Path) -> None:
     """Every call of another client ends while saves run one after the other, and no record is torn."""
-    any_owner.extend(rows(CAPACITY))
+    owner = guest_house.host(RECIPE, transport)
+    owner.extend(rows(CAPACITY))
     saves: list[Any] = []
     is_over = threading.Event()
 
     def save() -> None:
-        with any_owner.client() as client:
+        with owner.client() as client:
             while not is_over.is_set():
                 saves.append(client.dumps(tmp_path / "c"))
 
     saver = threading.Thread(target=save)
     saver.start()
     calls = 0
-    with any_owner.client() as client:
+    with owner.client() as client:
         deadline = time.monotonic() + 60
         while len(saves) < 2 and time.monotonic() < deadline:
             client.extend(rows(100, stamp=CAPACITY + 100 * calls))
@@ -123,7 +106,6 @@ def test_others_go_on_while_it_saves(any_owner: Any, tmp_path: Path) -> None:
 
 def test_the_commands_of_the_operator(owner: Any, ray_session: RaySession, tmp_path: Path) -> None:
     record = record_of(owner, ray_session)
-    owner.empty()
     owner.extend(rows(100))
     receipt = save_service(record, tmp_path / "c", 60.0)
     assert saved_line("one", receipt).startswith(f"'one' is saved in {tmp_path / 'c'}: ")

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 
+from clients import ReplayClient
 from replay_service import (
     LayoutError,
     LazyTensorStorage,
@@ -38,23 +40,37 @@ def _member() -> TensorDictReplayBuffer:
     )
 
 
-@pytest.fixture(scope="module", params=["local", *TRANSPORTS])
-def owner(request: pytest.FixtureRequest, ray_session: RaySession) -> Iterator[Any]:
-    """An ensemble in this process, and hosted ones: what holds for one holds for all."""
-    settings: dict[str, Any] = {"batch_size": 8, "routing_key": "who", "sample_from_all": True}
-    if request.param == "local":
-        yield ReplayBufferEnsemble(_member, _member, **settings)
-        return
-    hosted = {"service_backend": "ray", "service_backend_options": OPTIONS, "transport": request.param}
-    with ReplayBufferEnsemble(_member, _member, **settings, **hosted) as made:
+SETTINGS: dict[str, Any] = {"batch_size": 8, "routing_key": "who", "sample_from_all": True}
+
+
+@pytest.fixture(scope="module")
+def hosted(ray_session: RaySession) -> Iterator[Any]:
+    with ReplayBufferEnsemble(
+        _member, _member, **SETTINGS, service_backend="ray", service_backend_options=OPTIONS
+    ) as made:
         yield made
 
 
-@pytest.fixture
-def both(owner: Any) -> Any:
-    """The handle of an ensemble that is empty."""
-    owner.empty()
-    return owner.client()
+@pytest.fixture(params=["local", "hosted"])
+def owner(request: pytest.FixtureRequest) -> Any:
+    """An empty ensemble in this process, and a hosted one: what holds for one holds for the other."""
+    if request.param == "local":
+        return ReplayBufferEnsemble(_member, _member, **SETTINGS)
+    hosted = request.getfixturevalue("hosted")
+    hosted.empty()
+    return hosted
+
+
+@pytest.fixture(params=["local", *TRANSPORTS])
+def both(request: pytest.FixtureRequest) -> Iterator[Any]:
+    """The same ensembles as their clients see them: a handle of each transport."""
+    if request.param == "local":
+        yield ReplayBufferEnsemble(_member, _member, **SETTINGS).client()
+        return
+    hosted = request.getfixturevalue("hosted")
+    hosted.empty()
+    with ReplayClient(replace(hosted.address, transport=request.param)) as client:
+        yield client
 
 
 def test_records_are_routed(both: Any) -> None:
@@ -121,16 +137,15 @@ def test_queries_go_through_all(both: Any) -> None:
     assert [t.action.tolist() for t in found] == [[2, 4, 6, 8, 10], [12, 14], [1, 3, 5], [9, 11, 13, 15]]
 
 
-def test_a_buffer_stays_with_its_service(owner: Any) -> None:
-    if owner.service_backend == "direct":
-        assert isinstance(owner.client()[0], TensorDictReplayBuffer)
+def test_a_buffer_stays_with_its_service(both: Any) -> None:
+    if isinstance(both, ReplayBufferEnsemble):
+        assert isinstance(both[0], TensorDictReplayBuffer)
         return
     with pytest.raises(TypeError, match=r"index must name records.*stay with the service"):
-        owner.client()[0]
+        both[0]
 
 
 def test_the_owner_ends_streams_and_carries_states(owner: Any) -> None:
-    owner.empty()
     owner.extend(routed_rows([0, 1, 0, 1], stamp=1))
     owner.end_streams()
     index = {"buffer_ids": torch.tensor([0, 0, 1, 1]), "index": torch.tensor([0, 1, 0, 1])}
@@ -144,20 +159,24 @@ def test_the_owner_ends_streams_and_carries_states(owner: Any) -> None:
             owner.anneal(0, 1)
 
 
+@pytest.fixture(scope="module")
+def recorded(ray_session: RaySession, tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Any, Path]]:
+    """A file of recorded steps, and a service that draws from it."""
+    path = write_minari(tmp_path_factory.mktemp("recorded") / "cartpole.hdf5")
+    with OfflineToOnlineReplayBuffer(
+        str(path), online_capacity=500, batch_size=16, service_backend="ray", service_backend_options=OPTIONS
+    ) as owner:
+        yield owner, path
+
+
 @pytest.mark.parametrize("transport", TRANSPORTS)
-def test_recorded_and_new_steps(transport: str, ray_session: RaySession, tmp_path: Path) -> None:
-    path = write_minari(tmp_path / "cartpole.hdf5")
+def test_recorded_and_new_steps(transport: str, recorded: tuple[Any, Path]) -> None:
+    owner, path = recorded
+    owner.empty()
+    owner.anneal(0, 4)
     with open_offline_file(path) as file:
         steps = file[:]
-    with OfflineToOnlineReplayBuffer(
-        str(path),
-        online_capacity=500,
-        batch_size=16,
-        service_backend="ray",
-        service_backend_options=OPTIONS,
-        transport=transport,
-    ) as owner:
-        client = owner.client()
+    with ReplayClient(replace(owner.address, transport=transport)) as client:
         assert client.sample()["index", "buffer_ids"].tolist() == [0] * 16
         assert prefill_replay_buffer(client, path, n_samples=30, chunk_size=7) is client
         assert (client[:] == steps[:30]).all()

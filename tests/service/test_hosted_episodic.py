@@ -20,31 +20,22 @@ from replay_service.errors import ClosedError, LayoutError
 from replay_service.service.episodic_owner import RayEpisodicBuffer
 from tests.contracts.episodic_handle import EpisodicHandleContract, Recipe, vector
 from tests.episodic.steps import rows
-from tests.wire.serving import changing_actor
+from tests.wire.serving import House
 
 TIMEOUT_S = 30.0
-
-
-@pytest.fixture(scope="module")
-def service(ray_session: Any) -> Iterator[tuple[str, str, Any]]:
-    """Name, namespace and actor of a service whose buffer can be exchanged."""
-    name = f"steps-{uuid.uuid4().hex}"
-    actor = changing_actor(name, ray_session.namespace)
-    yield name, ray_session.namespace, actor
-    ray.kill(actor)
 
 
 class HostedContract(EpisodicHandleContract):
     transport: str
 
     @pytest.fixture(autouse=True)
-    def _service(self, service: tuple[str, str, Any]) -> None:
-        self.name, self.namespace, self.actor = service
+    def _house(self, guest_house: House) -> None:
+        self.house, self.actor = guest_house, guest_house.actor
 
     @contextmanager
     def hosted(self, recipe: Recipe) -> Iterator[EpisodicClient]:
         ray.get(self.actor.host.remote(recipe, self.transport), timeout=TIMEOUT_S)
-        with connect(self.name, namespace=self.namespace, timeout=TIMEOUT_S) as client:
+        with connect(self.house.name, namespace=self.house.namespace, timeout=TIMEOUT_S) as client:
             yield client
 
 

@@ -2,42 +2,31 @@
 
 from __future__ import annotations
 
-import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
 
 import pytest
 import ray
 
 from clients import ReplayClient, connect
 from tests.contracts.handle import HandleContract
-from tests.contracts.handle_recipes import Recipe
-from tests.wire.serving import changing_actor
+from tests.contracts.handle_recipes import Recipe, records
+from tests.wire.serving import House
 
 TIMEOUT_S = 30.0
-
-
-@pytest.fixture(scope="module")
-def service(ray_session: Any) -> Iterator[tuple[str, str, Any]]:
-    """Name, namespace and actor of a service whose buffer can be exchanged."""
-    name = f"hosted-{uuid.uuid4().hex}"
-    actor = changing_actor(name, ray_session.namespace)
-    yield name, ray_session.namespace, actor
-    ray.kill(actor)
 
 
 class HostedContract(HandleContract):
     transport: str
 
     @pytest.fixture(autouse=True)
-    def _service(self, service: tuple[str, str, Any]) -> None:
-        self.name, self.namespace, self.actor = service
+    def _house(self, guest_house: House) -> None:
+        self.house, self.actor = guest_house, guest_house.actor
 
     @contextmanager
     def hosted(self, recipe: Recipe) -> Iterator[ReplayClient]:
         ray.get(self.actor.host.remote(recipe, self.transport), timeout=TIMEOUT_S)
-        with connect(self.name, namespace=self.namespace, timeout=TIMEOUT_S) as client:
+        with connect(self.house.name, namespace=self.house.namespace, timeout=TIMEOUT_S) as client:
             yield client
 
 
@@ -47,3 +36,11 @@ class TestRay(HostedContract):
 
 class TestAuto(HostedContract):
     transport = "auto"
+
+    def test_tensors_take_the_channel_and_the_rest_takes_ray(self) -> None:
+        with self.hosted(records) as client:
+            client.extend(["a string", "another"])
+            assert set(client.sample()) <= {"a string", "another"}
+            routes = {verb: meter["route"] for verb, meter in client.stats()["service"]["verbs"].items()}
+            assert routes["extend"] == "ray"
+            assert client.stats()["service"]["verbs"]["stats"]["route"] == "distributed"

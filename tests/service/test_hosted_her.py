@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
 import pytest
 import torch
 
+from clients import ReplayClient
 from replay_service import (
     EmptyBufferError,
     HERReplayBuffer,
@@ -25,8 +27,8 @@ from tests.conftest import RaySession
 PLACE = {"remote_config": {"num_cpus": 0}}
 
 
-@pytest.fixture(scope="module", params=["ray", "distributed"])
-def owner(request: pytest.FixtureRequest, ray_session: RaySession) -> Iterator[Any]:
+@pytest.fixture(scope="module")
+def owner(ray_session: RaySession) -> Iterator[Any]:
     with HERReplayBuffer(
         distance,
         storage=partial(LazyTensorStorage, 40),
@@ -35,13 +37,20 @@ def owner(request: pytest.FixtureRequest, ray_session: RaySession) -> Iterator[A
         batch_size=32,
         service_backend="ray",
         service_backend_options={"namespace": ray_session.namespace, **PLACE},
-        transport=request.param,
     ) as owner:
         yield owner
 
 
-def test_samples_are_relabelled_around_the_ring_and_rows_stay(owner: Any) -> None:
-    client = owner.client()
+@pytest.fixture(params=["ray", "distributed"])
+def client(request: pytest.FixtureRequest, owner: Any) -> Iterator[ReplayClient]:
+    """A handle of each transport; the buffer is new."""
+    owner.set_storage(LazyTensorStorage(40))
+    owner.empty()
+    with ReplayClient(replace(owner.address, transport=request.param)) as client:
+        yield client
+
+
+def test_samples_are_relabelled_around_the_ring_and_rows_stay(client: ReplayClient) -> None:
     with pytest.raises(EmptyBufferError):
         client.sample()
     shares = []
@@ -64,9 +73,7 @@ def test_samples_are_relabelled_around_the_ring_and_rows_stay(owner: Any) -> Non
     assert 0 < int(updated.sum()) < 200, "rows that were overwritten since are skipped"
 
 
-def test_it_goes_on_after_a_reload(owner: Any) -> None:
-    client = owner.client()
-    owner.empty()
+def test_it_goes_on_after_a_reload(owner: Any, client: ReplayClient) -> None:
     client.extend(goal_rows([30, 30], closed=False))
     state = owner.state_dict()
     drawn = [client.sample() for _ in range(3)]
@@ -78,11 +85,8 @@ def test_it_goes_on_after_a_reload(owner: Any) -> None:
         assert bool((again == sample).all())
 
 
-def test_what_does_not_fit_is_told_to_the_client(owner: Any) -> None:
-    client = owner.client()
-    owner.empty()
+def test_what_does_not_fit_is_told_to_the_client(owner: Any, client: ReplayClient) -> None:
     rows = goal_rows([4]).exclude("achieved_goal")
-    owner.set_storage(LazyTensorStorage(40))
     client.extend(rows)
     with pytest.raises(KeyError, match=r"achieved_goal_key \(achieved_goal\) must be a stored entry"):
         client.sample()

@@ -20,32 +20,17 @@ from replay_service.errors import ServiceUnavailableError
 from tests.conftest import RaySession
 from tests.rows import assert_rows_are_whole, stamped_rows
 from tests.service.processes import Worker
+from tests.wire.serving import House
 
 CAPACITY = 500
 SOON_S = 15.0
 LONG_S = 60.0
 
 
-def hosted() -> Any:
-    return TensorDictReplayBuffer(
-        storage=partial(LazyTensorStorage, CAPACITY),
-        batch_size=8,
-        service_backend="ray",
-        service_backend_options={"remote_config": {"num_cpus": 0}, "timeout": LONG_S},
-        transport="ray",
-    )
-
-
-@pytest.fixture(scope="module")
-def house(ray_session: RaySession) -> Iterator[Any]:
-    with hosted() as owner:
-        yield owner
-
-
 @pytest.fixture
-def owner(house: Any) -> Any:
-    house.empty()
-    return house
+def owner(guest_house: House) -> Any:
+    recipe = partial(TensorDictReplayBuffer, storage=partial(LazyTensorStorage, CAPACITY), batch_size=8)
+    return guest_house.host(recipe, "ray")
 
 
 @pytest.fixture
@@ -154,9 +139,8 @@ except ServiceUnavailableError as error:
 
 
 def test_a_service_that_is_killed_while_four_clients_call(
-    ray_session: RaySession, work: Callable[..., Worker], wait_until: Any
+    owner: Any, work: Callable[..., Worker], wait_until: Any
 ) -> None:
-    owner = hosted()
     owner.extend(stamped_rows(100))
     workers = [work(owner.client(), CALLING) for _ in range(2)]
     ended: list[tuple[type, float]] = []

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -26,35 +27,37 @@ from replay_service import (
 )
 from tests.conftest import RaySession
 from tests.rows import assert_rows_are_whole, stamped_rows
+from tests.wire.serving import House
 
 TRANSPORTS = ("ray", "distributed")
 
 
-def _hosted(transport: str, **parts: Any) -> Any:
-    return TensorDictReplayBuffer(
+@pytest.fixture(scope="module")
+def kept(ray_session: RaySession, tmp_path_factory: Any) -> Iterator[tuple[Any, Path]]:
+    """The best of all rows by `next.reward`, in files; an actor of its own, since its end is looked at."""
+    folder = tmp_path_factory.mktemp("best") / "columns"
+    with TensorDictReplayBuffer(
         batch_size=8,
         service_backend="ray",
         service_backend_options={"remote_config": {"num_cpus": 0}},
-        transport=transport,
-        **parts,
-    )
-
-
-@pytest.fixture(scope="module", params=TRANSPORTS)
-def best(request: pytest.FixtureRequest, ray_session: RaySession, tmp_path_factory: Any) -> Iterator[tuple[Any, Path]]:
-    """The best of all rows by `next.reward`, in files."""
-    folder = tmp_path_factory.mktemp("best") / "columns"
-    storage = partial(LazyMemmapStorage, 4, scratch_dir=str(folder), auto_cleanup=True)
-    writer = partial(TensorDictMaxValueWriter, track_generations=True)
-    with _hosted(request.param, storage=storage, writer=writer) as owner:
+        storage=partial(LazyMemmapStorage, 4, scratch_dir=str(folder), auto_cleanup=True),
+        writer=partial(TensorDictMaxValueWriter, track_generations=True),
+    ) as owner:
         yield owner, folder
     assert not folder.exists(), "a service that is shut down takes its files along"
 
 
-def test_the_best_rows_stay_in_files(best: tuple[Any, Path]) -> None:
-    owner, folder = best
+@pytest.fixture(params=TRANSPORTS)
+def best(request: pytest.FixtureRequest, kept: tuple[Any, Path]) -> Iterator[tuple[Any, ReplayClient, Path]]:
+    """That service without rows, and a handle of each transport."""
+    owner, folder = kept
     owner.empty()
-    client: ReplayClient = owner.client()
+    with ReplayClient(replace(owner.address, transport=request.param)) as client:
+        yield owner, client, folder
+
+
+def test_the_best_rows_stay_in_files(best: tuple[Any, ReplayClient, Path]) -> None:
+    _, client, folder = best
     assert client.extend(stamped_rows(3, stamp=10)).tolist() == [0, 1, 2]
     assert client.extend(stamped_rows(4, stamp=5)).tolist() == [-1, -1, -1, 3]
     assert client.extend(stamped_rows(2, stamp=90)).tolist() == [3, 0]
@@ -70,10 +73,8 @@ def test_the_best_rows_stay_in_files(best: tuple[Any, Path]) -> None:
     assert actions.tolist() == [91, 50, 12, 90]
 
 
-def test_late_writes_see_what_was_replaced(best: tuple[Any, Path]) -> None:
-    owner, _ = best
-    owner.empty()
-    client: ReplayClient = owner.client()
+def test_late_writes_see_what_was_replaced(best: tuple[Any, ReplayClient, Path]) -> None:
+    _, client, _ = best
     client.extend(stamped_rows(4, stamp=10))
     sample = client.sample(16)
     client.extend(stamped_rows(1, stamp=99))
@@ -84,10 +85,8 @@ def test_late_writes_see_what_was_replaced(best: tuple[Any, Path]) -> None:
     assert client[:]["action"].tolist() == [99, 11, 12, 13]
 
 
-def test_refused_rows_change_nothing(best: tuple[Any, Path]) -> None:
-    owner, _ = best
-    owner.empty()
-    client: ReplayClient = owner.client()
+def test_refused_rows_change_nothing(best: tuple[Any, ReplayClient, Path]) -> None:
+    _, client, _ = best
     client.extend(stamped_rows(2, stamp=10))
     bad = stamped_rows(2, stamp=70)
     bad["next", "reward"][1] = float("nan")
@@ -98,10 +97,9 @@ def test_refused_rows_change_nothing(best: tuple[Any, Path]) -> None:
     assert client[:]["action"].tolist() == [10, 11]
 
 
-def test_its_state_goes_on_elsewhere(best: tuple[Any, Path]) -> None:
-    owner, _ = best
-    owner.empty()
-    owner.client().extend(stamped_rows(4, stamp=10))
+def test_its_state_goes_on_elsewhere(best: tuple[Any, ReplayClient, Path]) -> None:
+    owner, client, _ = best
+    client.extend(stamped_rows(4, stamp=10))
     state = owner.state_dict()
     local = TensorDictReplayBuffer(
         storage=LazyMemmapStorage(4), writer=TensorDictMaxValueWriter(track_generations=True)
@@ -109,14 +107,14 @@ def test_its_state_goes_on_elsewhere(best: tuple[Any, Path]) -> None:
     local.load_state_dict(state)
     assert local.extend(stamped_rows(2, stamp=11)).tolist() == [-1, 0]
     owner.load_state_dict(local.state_dict())
-    assert owner.client()[:]["action"].tolist() == [12, 11, 12, 13]
-    assert owner.client().extend(stamped_rows(1, stamp=80)).tolist() == [1]
+    assert client[:]["action"].tolist() == [12, 11, 12, 13]
+    assert client.extend(stamped_rows(1, stamp=80)).tolist() == [1]
 
 
-def test_ragged_rows_travel_as_objects(ray_session: RaySession) -> None:
+def test_ragged_rows_travel_as_objects(guest_house: House) -> None:
     rows = [TensorDict({"a": torch.full((n,), n), "n": torch.tensor(n)}, []) for n in (1, 2, 3)]
-    with _hosted("auto", storage=partial(LazyStackStorage, 8)) as owner:
-        client = owner.client()
+    recipe = partial(TensorDictReplayBuffer, batch_size=8, storage=partial(LazyStackStorage, 8))
+    with guest_house.host(recipe).client() as client:
         assert client.extend(rows).tolist() == [0, 1, 2]
         assert client.add(rows[1]) == 3
         assert [row["a"].tolist() for row in client[:].unbind(0)] == [[1], [2, 2], [3, 3, 3], [2, 2]]
@@ -125,9 +123,9 @@ def test_ragged_rows_travel_as_objects(ray_session: RaySession) -> None:
         assert sample["index"].shape == (6,)
 
 
-def test_compressed_rows_are_dense_when_they_arrive(ray_session: RaySession) -> None:
-    with _hosted("distributed", storage=partial(CompressedListStorage, 8)) as owner:
-        client = owner.client()
+def test_compressed_rows_are_dense_when_they_arrive(guest_house: House) -> None:
+    recipe = partial(TensorDictReplayBuffer, batch_size=8, storage=partial(CompressedListStorage, 8))
+    with guest_house.host(recipe, "distributed").client() as client:
         assert client.extend(stamped_rows(10)).tolist() == [0, 1, 2, 3, 4, 5, 6, 7, 0, 1]
         sample = client.sample(16)
         assert_rows_are_whole(sample)
@@ -138,9 +136,11 @@ def _data_set() -> TensorStorage:
     return TensorStorage(stamped_rows(5))
 
 
-def test_a_fixed_data_set_refuses_writes(ray_session: RaySession) -> None:
-    with _hosted("auto", storage=_data_set, writer=ImmutableDatasetWriter) as owner:
-        client = owner.client()
+def test_a_fixed_data_set_refuses_writes(guest_house: House) -> None:
+    owner = guest_house.host(
+        partial(TensorDictReplayBuffer, batch_size=8, storage=_data_set, writer=ImmutableDatasetWriter)
+    )
+    with owner.client() as client:
         for call in (lambda: client.extend(stamped_rows(1)), lambda: client.add(stamped_rows(1)[0]), owner.empty):
             with pytest.raises(RuntimeError, match="ImmutableDatasetWriter"):
                 call()

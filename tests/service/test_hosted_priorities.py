@@ -20,30 +20,35 @@ from replay_service import (
     TensorDictRoundRobinWriter,
 )
 from tests.conftest import RaySession
+from tests.wire.serving import House
 
-
-@pytest.fixture
-def hosting(ray_session: RaySession) -> dict[str, Any]:
-    return {
-        "service_backend": "ray",
-        "storage": partial(LazyTensorStorage, 8),
-        "writer": partial(TensorDictRoundRobinWriter, track_generations=True),
-        "batch_size": 64,
-        "service_backend_options": {"namespace": ray_session.namespace, "remote_config": {"num_cpus": 0}},
-    }
+SETTINGS: dict[str, Any] = {
+    "storage": partial(LazyTensorStorage, 8),
+    "writer": partial(TensorDictRoundRobinWriter, track_generations=True),
+    "batch_size": 64,
+}
 
 
 @pytest.fixture(params=["ray", "distributed"])
-def client(request: pytest.FixtureRequest, hosting: dict[str, Any]) -> Iterator[Any]:
+def client(request: pytest.FixtureRequest, ray_session: RaySession) -> Iterator[Any]:
+    """A handle on a buffer whose class brings the sampler, in an actor of its own, or whose sampler is given."""
     if request.param == "ray":
-        owner = TensorDictPrioritizedReplayBuffer(
-            alpha=1.0, beta=1.0, eps=0.0, reduction="mean", transport=request.param, **hosting
-        )
-    else:
-        sampler = partial(PrioritizedSampler, 8, 1.0, 1.0, eps=0.0, reduction="mean")
-        owner = TensorDictReplayBuffer(sampler=sampler, transport=request.param, **hosting)
-    with owner:
-        yield owner.client()
+        with TensorDictPrioritizedReplayBuffer(
+            alpha=1.0,
+            beta=1.0,
+            eps=0.0,
+            reduction="mean",
+            transport="ray",
+            service_backend="ray",
+            service_backend_options={"namespace": ray_session.namespace, "remote_config": {"num_cpus": 0}},
+            **SETTINGS,
+        ) as owner:  # type: ignore[attr-defined]
+            yield owner.client()
+        return
+    house: House = request.getfixturevalue("guest_house")
+    sampler = partial(PrioritizedSampler, 8, 1.0, 1.0, eps=0.0, reduction="mean")
+    with house.host(partial(TensorDictReplayBuffer, sampler=sampler, **SETTINGS), "distributed").client() as client:
+        yield client
 
 
 def _rows(*priorities: float) -> TensorDict:
@@ -79,9 +84,9 @@ def test_priorities_of_a_hosted_buffer(client: Any) -> None:
         client.sample()
 
 
-def test_records_of_a_hosted_buffer_are_used_up(hosting: dict[str, Any]) -> None:
-    with TensorDictReplayBuffer(consume_after_n_samples=1, **hosting) as owner:
-        client = owner.client()
+def test_records_of_a_hosted_buffer_are_used_up(guest_house: House) -> None:
+    recipe = partial(TensorDictReplayBuffer, consume_after_n_samples=1, **SETTINGS)
+    with guest_house.host(recipe).client() as client:
         client.extend(_rows(1.0, 2.0, 3.0))
         used = client.sample(2)
         assert len(client) == 1

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from functools import partial
 from typing import Any
 
@@ -23,27 +22,16 @@ from replay_service import (
     TensorDictRoundRobinWriter,
 )
 from tests.buffer.episode_rows import assert_runs, episode_rows, slices_in
-from tests.conftest import RaySession
+from tests.wire.serving import House
 
 
-def _owner(session: RaySession, transport: str, **settings: Any) -> Any:
-    return TensorDictReplayBuffer(
-        service_backend="ray",
-        storage=partial(LazyTensorStorage, 40),
-        batch_size=12,
-        transport=transport,
-        service_backend_options={"namespace": session.namespace, "remote_config": {"num_cpus": 0}},
-        **settings,
-    )
+def _recipe(**settings: Any) -> Any:
+    return partial(TensorDictReplayBuffer, storage=partial(LazyTensorStorage, 40), batch_size=12, **settings)
 
 
-@pytest.fixture(params=["ray", "distributed"])
-def owner(request: pytest.FixtureRequest, ray_session: RaySession) -> Iterator[Any]:
-    with _owner(ray_session, request.param, sampler=partial(SliceSampler, slice_len=4)) as owner:
-        yield owner
-
-
-def test_every_slice_sampler_through_a_handle(owner: Any) -> None:
+@pytest.mark.parametrize("transport", ["ray", "distributed"])
+def test_every_slice_sampler_through_a_handle(guest_house: House, transport: str) -> None:
+    owner = guest_house.host(_recipe(sampler=partial(SliceSampler, slice_len=4)), transport)
     client = owner.client()
     with pytest.raises(EmptyBufferError):
         client.sample()
@@ -87,14 +75,13 @@ def test_every_slice_sampler_through_a_handle(owner: Any) -> None:
 
 
 @pytest.mark.parametrize("transport", ["ray", "distributed"])
-def test_windows_and_their_priorities_through_a_handle(ray_session: RaySession, transport: str) -> None:
-    settings = {
-        "sampler": partial(PrioritizedSampler, 40, 1.0, 1.0, eps=0.0),
-        "sample_unit": partial(Sequence, 3, "stop", burn_in=1),
-        "writer": partial(TensorDictRoundRobinWriter, track_generations=True),
-    }
-    with _owner(ray_session, transport, **settings) as owner:
-        client = owner.client()
+def test_windows_and_their_priorities_through_a_handle(guest_house: House, transport: str) -> None:
+    recipe = _recipe(
+        sampler=partial(PrioritizedSampler, 40, 1.0, 1.0, eps=0.0),
+        sample_unit=partial(Sequence, 3, "stop", burn_in=1),
+        writer=partial(TensorDictRoundRobinWriter, track_generations=True),
+    )
+    with guest_house.host(recipe, transport).client() as client:
         client.extend(episode_rows([6, 4]))
         client.update_priority(torch.arange(10), torch.arange(10) == 5)
         sample, info = client.sample(2, return_info=True)

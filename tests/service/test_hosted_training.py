@@ -2,36 +2,30 @@
 
 from __future__ import annotations
 
-import uuid
 from functools import partial
-from typing import Any
 
 import gymnasium
-import ray
 import torch
 from torch import Tensor
 
-from clients import connect
 from clients.collector import Collector
 from clients.environments import make_environments
 from clients.policies.dqn import DQNPolicy
 from clients.trainers import OffpolicyTrainer
 from replay_service.episodic import PrioritizedVectorReplayBuffer
-from tests.conftest import RaySession
-from tests.wire.serving import changing_actor
+from tests.wire.serving import House
 
-ENVS, TIMEOUT_S = 2, 30.0
+ENVS = 2
 
 
-def trained(actor: Any, name: str, namespace: str, transport: str) -> tuple[dict[str, Tensor], list[float]]:
+def trained(house: House, transport: str) -> tuple[dict[str, Tensor], list[float]]:
     """Weights after a short training with all seeds given, and its losses; batches are asked for ahead."""
     recipe = partial(PrioritizedVectorReplayBuffer, 200, ENVS, alpha=0.6, beta=0.4, random_seed=3)
-    ray.get(actor.host.remote(recipe, transport), timeout=TIMEOUT_S)
     one = gymnasium.make("CartPole-v1")
     policy = DQNPolicy.for_spaces(one.observation_space, one.action_space, n_step=3, hidden=(8,), seed=3)
     policy.epsilon = 0.3
     losses = []
-    with connect(name, namespace=namespace, timeout=TIMEOUT_S) as buffer:
+    with house.host_steps(recipe, transport).client() as buffer:
         collector = Collector(policy, make_environments("CartPole-v1", ENVS), buffer, exploration_noise=True, seed=3)
         trainer = OffpolicyTrainer(
             policy, collector, None, 2, 256, 32, None, 16, 0.25, show_progress=False, verbose=False
@@ -43,13 +37,8 @@ def trained(actor: Any, name: str, namespace: str, transport: str) -> tuple[dict
     return policy.weights(), losses
 
 
-def test_a_seed_repeats_a_training_to_the_last_digit(ray_session: RaySession) -> None:
-    name = f"training-{uuid.uuid4().hex}"
-    actor = changing_actor(name, ray_session.namespace)
-    try:
-        runs = [trained(actor, name, ray_session.namespace, transport) for transport in ("auto", "auto", "ray")]
-    finally:
-        ray.kill(actor)
+def test_a_seed_repeats_a_training_to_the_last_digit(guest_house: House) -> None:
+    runs = [trained(guest_house, transport) for transport in ("auto", "auto", "ray")]
     weights, losses = runs[0]
     assert len(losses) == 2
     for other, other_losses in runs[1:]:

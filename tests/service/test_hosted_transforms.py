@@ -17,9 +17,9 @@ from replay_service.records import ServiceAddress
 from replay_service.service.dispatch import Dispatch
 from replay_service.transforms import CatFrames, Compose, DtypeCast, MultiStep, ObservationNorm, RenameKeys, SelectKeys
 from replay_service.wire.inproc import InprocChannel
-from tests.conftest import RaySession
 from tests.transforms.episode_steps import episode, episodes
 from tests.wire.pair import connected
+from tests.wire.serving import House
 
 SLICES = {
     "storage": partial(LazyTensorStorage, 100),
@@ -115,13 +115,10 @@ def test_batches_that_are_drawn_ahead_come_through_the_handle_in_whole_epochs(ho
 
 
 @pytest.mark.parametrize("transport", ["ray", "distributed"])
-def test_an_owner_adds_transforms_to_what_lives_in_an_actor(ray_session: RaySession, transport: str) -> None:
-    options = {"namespace": ray_session.namespace, "remote_config": {"num_cpus": 0}}
-    with TensorDictReplayBuffer(
-        service_backend="ray", transport=transport, service_backend_options=options,
-        transform_factory=partial(CatFrames, 3, -1, "observation", "stack"), **SLICES,
-    ) as owner:  # fmt: skip
-        client = owner.client()
+def test_an_owner_adds_transforms_to_what_lives_in_an_actor(guest_house: House, transport: str) -> None:
+    stack = partial(CatFrames, 3, -1, "observation", "stack")
+    owner = guest_house.host(partial(TensorDictReplayBuffer, transform_factory=stack, **SLICES), transport)
+    with owner.client() as client:
         client.extend(episodes(20, 9, 30))
         sample = client.sample()
         assert sample["stack"].shape == (20, 6)

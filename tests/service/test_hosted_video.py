@@ -36,6 +36,7 @@ from tests.conftest import RaySession
 from tests.service.processes import Worker
 from tests.video_files import drawn, needs_video, written
 from tests.wire.pair import connected
+from tests.wire.serving import House
 
 LENGTHS = (12, 20, 8)
 CLIP = 4
@@ -141,24 +142,17 @@ def test_sixteen_bytes_a_frame_travel() -> None:
 # -- in a Ray actor -------------------------------------------------------------------------------------------------
 
 
-def _owner(session: RaySession, **settings: Any) -> Any:
-    options = {"namespace": session.namespace, "remote_config": {"num_cpus": 0}}
-    arguments = {"storage": partial(LazyTensorStorage, 100), "batch_size": 16, **settings}
-    return TensorDictReplayBuffer(service_backend="ray", service_backend_options=options, **arguments)
-
-
-@pytest.fixture(scope="module")
-def owner(ray_session: RaySession) -> Iterator[Any]:
-    with _owner(ray_session) as owner:
-        yield owner
+def _recipe(**settings: Any) -> Any:
+    return partial(TensorDictReplayBuffer, storage=partial(LazyTensorStorage, 100), batch_size=16, **settings)
 
 
 @needs_video
 def test_a_collector_and_a_learner_that_never_met(
-    ray_session: RaySession, owner: Any, episodes: tuple[TensorDict, Tensor]
+    ray_session: RaySession, guest_house: House, episodes: tuple[TensorDict, Tensor]
 ) -> None:
     """The files are told to the service by one process, and by the service to another one; on both routes."""
     data, frames = episodes
+    owner = guest_house.host(_recipe())
     owner.extend(data)
     worker = Worker(ray_session, owner.client(), LEARNER)
     try:
@@ -183,14 +177,12 @@ print(int(frames.sum()))
 @needs_video
 @pytest.mark.parametrize(("place", "transport"), [("service", "auto"), ("client", "ray")])
 def test_slices_are_decoded_where_it_was_said(
-    ray_session: RaySession, episodes: tuple[TensorDict, Tensor], place: Any, transport: str
+    guest_house: House, episodes: tuple[TensorDict, Tensor], place: Any, transport: str
 ) -> None:
     data, frames = episodes
     stack = Compose(DecodeVideoTransform("frame", "pixels", decode=place), CatFrames(N=3, dim=-3))
-    with _owner(
-        ray_session, transport=transport, sampler=partial(SliceSampler, slice_len=CLIP), transform=stack
-    ) as owner:
-        client = owner.client()
+    recipe = _recipe(sampler=partial(SliceSampler, slice_len=CLIP), transform=stack)
+    with guest_house.host(recipe, transport).client() as client:
         client.extend(data)
         CACHE.clear()
         batch, info = client.sample(return_info=True)
@@ -215,11 +207,11 @@ def _assert_stacks(batch: TensorDict, frames: Tensor) -> None:
 
 @needs_video
 def test_a_transform_that_is_added_later_runs_at_clients_too(
-    ray_session: RaySession, episodes: tuple[TensorDict, Tensor]
+    guest_house: House, episodes: tuple[TensorDict, Tensor]
 ) -> None:
     data, frames = episodes
-    with _owner(ray_session) as owner:
-        client = owner.client()
+    owner = guest_house.host(_recipe())
+    with owner.client() as client:
         client.extend(data)
         assert "pixels" not in client.sample()
         owner.append_transform(DecodeVideoTransform("frame", "pixels", decode="client"))

@@ -17,8 +17,8 @@ from tensordict import TensorDict
 from clients import ReplayClient
 from replay_service import LazyTensorStorage, PrioritizedSampler, TensorDictReplayBuffer, TensorDictRoundRobinWriter
 from replay_service.errors import EmptyBufferError, LayoutError, PriorityError, TransportUnavailableError
-from tests.conftest import RaySession
 from tests.rows import assert_rows_are_whole, stamped_rows
+from tests.wire.serving import House
 
 CAPACITY = 20
 PLACES = ("here", "ray", "distributed", "auto")
@@ -35,13 +35,8 @@ RECIPE: dict[str, Any] = {
 
 
 @pytest.fixture(scope="module")
-def owner(ray_session: RaySession) -> Iterator[Any]:
-    with TensorDictReplayBuffer(
-        **RECIPE,
-        service_backend="ray",
-        service_backend_options={"remote_config": {"num_cpus": 0}, "namespace": ray_session.namespace},
-    ) as started:
-        yield started
+def owner(guest_house: House) -> Any:
+    return guest_house.host(partial(TensorDictReplayBuffer, **RECIPE))
 
 
 @pytest.fixture(scope="module")

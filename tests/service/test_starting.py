@@ -15,6 +15,7 @@ from replay_service.service.starting import (
     ensure_ray,
     transport_settings,
 )
+from tests.service.target import Target
 
 
 def test_names_are_given_generated_or_taken_from_the_actors_options() -> None:
@@ -89,11 +90,6 @@ def test_what_exists(transport: str) -> None:
 def test_options_that_ray_would_not_take(given: Any, named: dict[str, Any], match: str) -> None:
     with pytest.raises((ValueError, TypeError), match=match):
         actor_options(given, named.get("name"), named.get("namespace"), named.get("lifetime"))
-
-
-class Target:
-    def drained(self) -> bool:
-        return True
 
 
 def test_an_actor_is_gone_when_its_end_was_waited_for(ray_session: Any) -> None:

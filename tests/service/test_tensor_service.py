@@ -24,8 +24,6 @@ from tensordict import TensorDict
 from clients import ReplayClient, connect
 from replay_service import (
     LazyTensorStorage,
-    ListStorage,
-    ReplayBuffer,
     ReplayTimeoutError,
     ServiceUnavailableError,
     TensorDictReplayBuffer,
@@ -35,6 +33,7 @@ from replay_service import (
 from replay_service.wire.verbs import RECORD_VERBS
 from tests.conftest import RaySession
 from tests.rows import assert_rows_are_whole, stamped_rows
+from tests.wire.serving import House
 
 CAPACITY = 1000
 SOON_S = 15.0
@@ -48,37 +47,18 @@ from tests.rows import assert_rows_are_whole, stamped_rows
 """
 
 
-def hosted(transport: str = "distributed", **settings: Any) -> Any:
-    """An owner of a TensorDict buffer."""
-    return TensorDictReplayBuffer(
-        storage=partial(LazyTensorStorage, CAPACITY),
-        writer=partial(TensorDictRoundRobinWriter, track_generations=True),
-        batch_size=8,
-        service_backend="ray",
-        service_backend_options={"remote_config": {"num_cpus": 0}},
-        transport=transport,
-        **settings,
-    )
-
-
-@pytest.fixture(scope="module")
-def house(ray_session: RaySession) -> Iterator[Any]:
-    with hosted() as made:
-        yield made
+RECIPE = partial(
+    TensorDictReplayBuffer,
+    storage=partial(LazyTensorStorage, CAPACITY),
+    writer=partial(TensorDictRoundRobinWriter, track_generations=True),
+    batch_size=8,
+)
 
 
 @pytest.fixture
-def shared(house: Any) -> Any:
-    """An empty buffer of stamped rows that the tests of this file share: starting an actor takes seconds."""
-    house.empty()
-    return house
-
-
-@pytest.fixture
-def owner(ray_session: RaySession) -> Iterator[Any]:
-    """A buffer of the test's own, which it may fill with other rows, stop or kill."""
-    with hosted() as made:
-        yield made
+def owner(guest_house: House) -> Any:
+    """A buffer of the test's own."""
+    return guest_house.host(RECIPE, "distributed")
 
 
 @pytest.fixture
@@ -134,21 +114,8 @@ def test_every_verb_goes_over_the_channel(owner: Any, tmp_path: Path) -> None:
     assert all(meter["why"] for meter in meters.values())
 
 
-def test_auto_takes_the_channel_for_tensors_and_ray_for_the_rest(ray_session: RaySession) -> None:
-    with ReplayBuffer(
-        storage=partial(ListStorage, 10), batch_size=2, service_backend="ray", transport="auto",
-        service_backend_options={"remote_config": {"num_cpus": 0}},
-    ) as owner:  # fmt: skip
-        client = owner.client()
-        client.extend(["a string", "another"])
-        assert set(client.sample()) <= {"a string", "another"}
-        routes = {verb: meter["route"] for verb, meter in client.stats()["service"]["verbs"].items()}
-        assert routes["extend"] == "ray"
-        assert client.stats()["service"]["verbs"]["stats"]["route"] == "distributed"
-
-
-def test_objects_are_refused_before_sending(shared: Any) -> None:
-    client = shared.client()
+def test_objects_are_refused_before_sending(owner: Any) -> None:
+    client = owner.client()
     client.extend(stamped_rows(4))
     with pytest.raises(TransportUnavailableError, match="'auto' or 'ray'"):
         client.extend(["a string"])
@@ -165,9 +132,9 @@ def test_two_hundred_megabytes_in_one_extend(owner: Any) -> None:
 
 
 def test_copies_in_other_processes_are_conversations_of_their_own(
-    shared: Any, run_client: Callable[[ReplayClient, str], subprocess.Popen[str]]
+    owner: Any, run_client: Callable[[ReplayClient, str], subprocess.Popen[str]]
 ) -> None:
-    client = shared.client()
+    client = owner.client()
     client.extend(stamped_rows(50))
     lines = """
 for _ in range(20):
@@ -184,8 +151,8 @@ print("ready", client.write_count > 0)
     assert_rows_are_whole(client.read_all_in_order())
 
 
-def test_a_copy_has_a_channel_of_its_own(shared: Any) -> None:
-    client = shared.client()
+def test_a_copy_has_a_channel_of_its_own(owner: Any) -> None:
+    client = owner.client()
     client.extend(stamped_rows(8))
     first = client.sample()
     copy = pickle.loads(pickle.dumps(client))
@@ -193,8 +160,8 @@ def test_a_copy_has_a_channel_of_its_own(shared: Any) -> None:
     assert client.sample().shape == first.shape
 
 
-def test_a_forked_process_is_told_at_once_what_only_goes_over_the_ray_that_it_lost(shared: Any) -> None:
-    client = shared.client()
+def test_a_forked_process_is_told_at_once_what_only_goes_over_the_ray_that_it_lost(owner: Any) -> None:
+    client = owner.client()
     client.extend(stamped_rows(8))
     client.sample()
     over_ray = ReplayClient(replace(client.address, transport="ray"))
@@ -204,7 +171,7 @@ def test_a_forked_process_is_told_at_once_what_only_goes_over_the_ray_that_it_lo
     child = os.fork()
     if child == 0:
         try:
-            for call in (over_ray.sample, lambda: connect("any"), shared.empty, shared.shutdown):
+            for call in (over_ray.sample, lambda: connect("any"), owner.empty, owner.shutdown):
                 os.write(writing, _told(call).encode())
         finally:
             os._exit(0)
@@ -304,15 +271,15 @@ def test_a_killed_service_fails_every_call_in_flight(owner: Any) -> None:
         clients[0].sample()
 
 
-def test_after_a_timeout_the_handle_works_over_a_new_pair(shared: Any) -> None:
-    client = shared.client()
+def test_after_a_timeout_the_handle_works_over_a_new_pair(owner: Any) -> None:
+    client = owner.client()
     client.extend(stamped_rows(8))
     pid = client.stats()["service"]["pid"]
     os.kill(pid, signal.SIGSTOP)
     try:
         with pytest.raises(ReplayTimeoutError):
             client.sample(timeout=0.3)
-        for other in (client, shared.client()):  # neither a new pair nor a first one can be had now
+        for other in (client, owner.client()):  # neither a new pair nor a first one can be had now
             with pytest.raises(ReplayTimeoutError):
                 other.sample(timeout=0.3)
     finally:
@@ -321,8 +288,8 @@ def test_after_a_timeout_the_handle_works_over_a_new_pair(shared: Any) -> None:
     assert_rows_are_whole(client.read_all_in_order())
 
 
-def test_the_applications_own_group_is_left_alone(shared: Any) -> None:
-    client = shared.client()
+def test_the_applications_own_group_is_left_alone(owner: Any) -> None:
+    client = owner.client()
     client.extend(stamped_rows(8))
     with tempfile.TemporaryDirectory() as folder:
         dist.init_process_group("gloo", init_method=f"file://{folder}/store", rank=0, world_size=1)
@@ -330,7 +297,7 @@ def test_the_applications_own_group_is_left_alone(shared: Any) -> None:
             total = torch.ones(3)
             dist.all_reduce(total)
             assert total.tolist() == [1.0, 1.0, 1.0]
-            assert shared.client().sample(4).shape == (4,)
+            assert owner.client().sample(4).shape == (4,)
             assert client.sample(4).shape == (4,)
         finally:
             dist.destroy_process_group()
@@ -342,4 +309,4 @@ def test_a_backend_that_is_missing_is_refused_at_construction(ray_session: RaySe
     if torch.cuda.is_available():
         pytest.skip("this machine has CUDA")
     with pytest.raises(TransportUnavailableError, match="CUDA"):
-        hosted(transport_options={"backend": "nccl"})
+        RECIPE(service_backend="ray", transport="distributed", transport_options={"backend": "nccl"})

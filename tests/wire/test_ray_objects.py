@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import signal
 import threading
-import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -23,14 +22,12 @@ from replay_service.wire.ray_objects import RayChannel, readable, sendable
 from replay_service.wire.verbs import Verb
 from tests.contracts.channel import TIMEOUT_S, ChannelContract, Recipe, columns, objects
 from tests.rows import stamped_rows
-from tests.wire.serving import changing_actor
+from tests.wire.serving import House
 
 
-@pytest.fixture(scope="module")
-def actor(ray_session: Any) -> Iterator[Any]:
-    actor = changing_actor(f"channel-{uuid.uuid4().hex}", ray_session.namespace)
-    yield actor
-    ray.kill(actor)
+@pytest.fixture
+def actor(guest_house: House) -> Any:
+    return guest_house.actor
 
 
 class TestRayChannel(ChannelContract):
@@ -103,8 +100,7 @@ def test_no_more_requests_are_in_flight_than_allowed(actor: Any, channel: RayCha
     assert channel.call(Message(Verb.WRITE_COUNT), TIMEOUT_S).argument(0) == 6
 
 
-def test_a_dead_service_fails_what_is_in_flight_and_what_comes_after(ray_session: Any) -> None:
-    actor = changing_actor(f"dying-{uuid.uuid4().hex}", ray_session.namespace)
+def test_a_dead_service_fails_what_is_in_flight_and_what_comes_after(actor: Any) -> None:
     ray.get(actor.become.remote(columns), timeout=TIMEOUT_S)
     channel = RayChannel(actor, "the service")
     pid = ray.get(actor.pid.remote(), timeout=TIMEOUT_S)
