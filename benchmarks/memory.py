@@ -36,6 +36,7 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--extends", type=int, default=1_000_000)
     parser.add_argument("--json")
     options = parser.parse_args(arguments)
+    torch.set_num_threads(1)  # one row at a time: a second thread would only be waited for
     rows = _measured(options.extends)
     report("Resident memory while one row after the other is extended", rows, options.json)
     grown = rows[-1]["resident MB"] / rows[0]["resident MB"] - 1
