@@ -14,6 +14,7 @@ import ray
 from ray.exceptions import GetTimeoutError, RayError, RayTaskError
 
 from replay_service.arguments import flag_of, positive_seconds
+from replay_service.buffer.assembly import batch_size_of
 from replay_service.errors import ClosedError, ReplayTimeoutError, ServiceUnavailableError
 from replay_service.records import ServiceAddress
 from replay_service.service.actor import ReplayActor
@@ -51,7 +52,7 @@ class Ownership(ABC):
         allow_callables: let clients send functions, which then run in the actor.
 
     Raises:
-        ValueError: an unknown option, or a name that is taken.
+        ValueError, TypeError: an unknown option, a batch size that is none, or a name that is taken.
         ServiceUnavailableError: Ray cannot be reached, or the actor did not start.
     """
 
@@ -73,6 +74,8 @@ class Ownership(ABC):
     ) -> None:
         backend, timeout_s, self._threads = transport_settings(transport, transport_options, timeout)
         self._actor_options = actor_options(remote_config, name, namespace, lifetime)
+        if kwargs.get("batch_size") is not None:  # told at once, and not once a process has started
+            batch_size_of(kwargs["batch_size"])
         self._ray_init_config = mapping_of("ray_init_config", ray_init_config)
         self._allow_callables = flag_of("allow_callables", allow_callables)
         self._recipe = partial(replay_buffer_cls, *args, **kwargs)

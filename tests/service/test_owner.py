@@ -7,6 +7,7 @@ import os
 import pickle
 import signal
 import uuid
+import weakref
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import partial
@@ -138,7 +139,7 @@ def test_what_another_process_gets_is_a_handle(owner: Any) -> None:
     assert len(copy) == 3
 
 
-def test_names_and_ends(start: Start, ray_session: RaySession) -> None:
+def test_names_ends_and_a_detached_life(start: Start, ray_session: RaySession) -> None:
     name = unique()
     options = {"name": name, "namespace": ray_session.namespace}
     owner = start(options=options, priority_key="loss", batch_size=5)
@@ -158,30 +159,41 @@ def test_names_and_ends(start: Start, ray_session: RaySession) -> None:
             call()
     with pytest.raises(ServiceUnavailableError, match=name):
         len(handle)
-    with start(options=options) as again:
-        again.extend(stamped_rows(3))
-        assert len(handle) == 3  # the same name again is the same address
-        attached = attach(name, ray_session.namespace)
+    _delayed_and_detached(name, ray_session.namespace)
+    assert len(handle) == 4  # the same name again is the same address, and its owner is gone
+    assert len(connect(name, namespace=ray_session.namespace)) == 4
+    with attach(name, ray_session.namespace) as attached:
         assert attached.batch_size == 8
-        attached.shutdown()
-        assert not again.is_alive()
+    with pytest.raises(ServiceUnavailableError, match=name):
+        len(handle)
     with pytest.raises(ServiceUnavailableError, match=name):
         attach(name, ray_session.namespace)
 
 
-def test_a_delayed_start_and_a_detached_life(start: Start, ray_session: RaySession) -> None:
-    name = unique()
-    owner = start(delayed_init=True, options={"name": name, "namespace": ray_session.namespace, "lifetime": "detached"})
+def _delayed_and_detached(name: str, namespace: str) -> None:
+    """Starts a service when it is told to, and lets go of its owner, which a detached one survives."""
+    owner: Any = TensorDictReplayBuffer(
+        storage=partial(LazyTensorStorage, CAPACITY),
+        batch_size=8,
+        delayed_init=True,
+        service_backend="ray",
+        service_backend_options={
+            "name": name,
+            "namespace": namespace,
+            "lifetime": "detached",
+            "remote_config": {"num_cpus": 0},
+        },
+    )
     assert not owner.is_alive()
     with pytest.raises(ClosedError, match="start"):
         owner.client()
     assert owner.start() is owner
     assert owner.start() is owner
     owner.extend(stamped_rows(4))
+    gone = weakref.ref(owner)
     del owner
     gc.collect()
-    assert len(connect(name, namespace=ray_session.namespace)) == 4
-    attach(name, ray_session.namespace).shutdown()
+    assert gone() is None
 
 
 def test_a_service_that_cannot_be_built_says_why_and_leaves_nothing(start: Start, ray_session: RaySession) -> None:
