@@ -87,7 +87,7 @@ def export_service(record: ServiceRecord, target: Path, chunk_rows: int, shows: 
 
     Raises:
         ServiceUnavailableError: the service is not there.
-        DeployError: the service is on another machine, and its checkpoint cannot be read here.
+        DeployError: the service is on another machine, and its checkpoint cannot be read here; or it holds steps of episodes.
     """
     from clients import connect
 
@@ -96,6 +96,11 @@ def export_service(record: ServiceRecord, target: Path, chunk_rows: int, shows: 
     place = Path(tempfile.mkdtemp(prefix=f".{target.name}.", suffix=".checkpoint", dir=target.parent))
     try:
         with joined(record.address), connect(record.name, namespace=record.namespace) as client:
+            if not hasattr(client, "extend"):
+                raise DeployError(
+                    f"name ({record.name!r}) must be a service of records to be exported; got an episodic buffer: keep it with "
+                    "`replay-service save`"
+                )
             client.dumps(place / "saved", timeout=EXPORT_TIMEOUT_S)
         if not (place / "saved").exists():
             raise DeployError(

@@ -242,6 +242,8 @@ def test_an_episodic_buffer_is_a_service_like_others(house: House) -> None:
     assert house.run("load", kept, "steps") == Result(0, f"'steps' holds 1 records of {kept}.\n", "")
     other = house.run("load", kept, "house")
     assert (other.code, "must be the checkpoint of a buffer; got one of a buffer of steps" in other.err) == (1, True)
+    refused = house.run("export", str(house.folder / "steps.npz"), "steps")
+    assert (refused.code, "must be a service of records to be exported" in refused.err) == (1, True)
     assert house.run("down", "steps").code == 0
 
 
