@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -11,10 +10,9 @@ import torch
 from numpy.typing import ArrayLike, NDArray
 from torch import Tensor
 
-from clients.channels import Channels
+from clients.conversing import Conversing
 from clients.futures import Future
 from clients.prefetch import Prefetch
-from clients.saving import Saving
 from clients.step_requests import (
     Added,
     added,
@@ -28,7 +26,7 @@ from clients.step_requests import (
     value,
     values_request,
 )
-from replay_service.arguments import index_array, positive_seconds
+from replay_service.arguments import index_array
 from replay_service.episodic.batch import Batch
 from replay_service.episodic.facts import StepFacts
 from replay_service.episodic.travel import apart
@@ -37,7 +35,7 @@ from replay_service.records import ServiceAddress
 from replay_service.specs import Key
 from replay_service.wire.channel import Channel
 from replay_service.wire.indices import encode_index
-from replay_service.wire.message import Message, compose, static_text, text_of
+from replay_service.wire.message import Message, compose, static_text
 from replay_service.wire.verbs import Verb
 
 __all__ = ["EpisodicClient"]
@@ -46,20 +44,8 @@ Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
 Drawn = tuple[Batch, Ints]
 
-OWNERS_ONLY = (
-    "shutdown",
-    "start",
-    "client",
-    "clients",
-    "dropnull",
-    "load_state_dict",
-    "save_hdf5",
-    "set_batch",
-    "update",
-)
 
-
-class EpisodicClient(Saving):
+class EpisodicClient(Conversing):
     """A handle on a hosted episodic buffer, with the calls of a local one.
 
     It can be pickled, handed through Ray, and used by several threads; every process has a conversation of its own. Each call
@@ -74,12 +60,11 @@ class EpisodicClient(Saving):
     """
 
     returns_in_sample = True
+    owners_only = (*Conversing.owners_only, "dropnull", "load_state_dict", "save_hdf5", "set_batch", "update")
 
     def __init__(self, address: ServiceAddress, facts: StepFacts, channel: Channel | None = None) -> None:
-        self._address = address
+        super().__init__(address, channel)
         self._facts = facts
-        self._channels = Channels(address, channel)
-        self._closed = False
 
     def __reduce__(self) -> tuple[Any, ...]:
         return EpisodicClient, (self._address, self._facts)
@@ -239,24 +224,7 @@ class EpisodicClient(Saving):
         """`set_beta(beta, *, timeout=None)`, as `PrioritizedReplayBuffer.set_beta`; else `AttributeError`."""
         return self._of_priorities(self._set_beta)
 
-    # -- counts and facts -------------------------------------------------------------------------------------------
-
-    def __len__(self) -> int:
-        return self._call(Message(Verb.LENGTH), None).argument(0)
-
-    @property
-    def write_count(self) -> int:
-        """Steps added so far, overwritten ones included (asks the service)."""
-        return self._call(Message(Verb.WRITE_COUNT), None).argument(0)
-
-    def stats(self, timeout: float | None = None) -> dict[str, Any]:
-        """A snapshot: what a local buffer's `stats` says, and `service`: uptime, memory, clients, counts per verb."""
-        snapshot: dict[str, Any] = json.loads(text_of(self._call(Message(Verb.STATS), timeout)))
-        routes = self._channels.routes()
-        for verb, meter in snapshot["service"]["verbs"].items():
-            route = routes.get(verb)
-            meter["why"] = "as its latest caller asked" if route is None else route.why
-        return snapshot
+    # -- facts ------------------------------------------------------------------------------------------------------
 
     @property
     def maxsize(self) -> int:
@@ -273,40 +241,9 @@ class EpisodicClient(Saving):
         """Steps that are stacked when read."""
         return self._facts.stack_num
 
-    @property
-    def address(self) -> ServiceAddress:
-        """Where the service lives."""
-        return self._address
-
-    # -- life -------------------------------------------------------------------------------------------------------
-
-    @property
-    def closed(self) -> bool:
-        """Whether `close` was called."""
-        return self._closed
-
-    def close(self) -> None:
-        """Frees this handle's channel; the service goes on. Idempotent."""
-        self._closed = True
-        self._channels.close()
-
-    def __enter__(self) -> EpisodicClient:
-        return self
-
-    def __exit__(self, *exception: object) -> None:
-        self.close()
-
-    def __getattr__(self, name: str) -> Any:
-        if name in OWNERS_ONLY:
-            raise AttributeError(f"{name} is the owner's: a handle can use the service, not start, change or stop it")
-        raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
-
     def __bool__(self) -> bool:
         """True: a handle is there, however many steps its buffer holds."""
         return True
-
-    def __repr__(self) -> str:
-        return f"EpisodicClient({self._address.name!r} in {self._address.namespace!r})"
 
     # -- inner ------------------------------------------------------------------------------------------------------
 
@@ -331,10 +268,3 @@ class EpisodicClient(Saving):
 
     def _array(self, request: Message, name: str, timeout: float | None) -> Any:
         return array(self._call(request, timeout), name)
-
-    def _call(self, request: Message, timeout: float | None) -> Message:
-        return self._channels.call(request, positive_seconds(timeout, self._address.timeout_s))
-
-    def _submit(self, request: Message, decode: Callable[[Message], Any]) -> Future[Any]:
-        pending = self._channels.submit(request, self._address.timeout_s)
-        return Future(pending, decode, self._address.timeout_s)

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from typing import Any
 
 from torch import Tensor
 
-from clients.channels import Channels
+from clients.conversing import Conversing
 from clients.decoding import decode_trajectories
 from clients.futures import Future
 from clients.joining import find_service, join_ray
@@ -22,7 +21,6 @@ from clients.requests import (
     records_request,
     update_request,
 )
-from clients.saving import Saving
 from replay_service.arguments import numbers_of, positive_seconds
 from replay_service.errors import LayoutError
 from replay_service.info import carried_priority, priorities_of
@@ -32,16 +30,15 @@ from replay_service.specs import Key
 from replay_service.structure import flatten_rows, row_of
 from replay_service.wire.channel import Channel
 from replay_service.wire.indices import encode_index, names_one, record_entries, records_named
-from replay_service.wire.message import Message, compose, static_text, text_of
+from replay_service.wire.message import Message, compose, static_text
 from replay_service.wire.verbs import Verb
 
 __all__ = ["ReplayClient", "connect"]
 
 DEFAULT_TIMEOUT_S = 30.0
-OWNERS_ONLY = ("shutdown", "start", "client", "clients", "empty", "set_sampler", "set_storage", "set_writer")
 
 
-class ReplayClient(Saving):
+class ReplayClient(Conversing):
     """A handle on a hosted buffer, with the calls of a local one.
 
     It can be pickled, handed through Ray, and used by several threads; every process has a conversation of its own. Each call takes
@@ -53,11 +50,11 @@ class ReplayClient(Saving):
         channel: what carries the messages; None joins the service over Ray at the first call.
     """
 
+    owners_only = (*Conversing.owners_only, "empty", "set_sampler", "set_storage", "set_writer")
+
     def __init__(self, address: ServiceAddress, channel: Channel | None = None) -> None:
-        self._address = address
-        self._channels = Channels(address, channel)
+        super().__init__(address, channel)
         self._reception = Reception(lambda: self._channels.transforms(address.timeout_s))
-        self._closed = False
 
     def __reduce__(self) -> tuple[Any, ...]:
         return ReplayClient, (self._address,)
@@ -219,72 +216,10 @@ class ReplayClient(Saving):
         """
         return decode_trajectories(self._call(query_request(predicate, trajectory_key), timeout))
 
-    # -- counts -----------------------------------------------------------------------------------------------------
-
-    def __len__(self) -> int:
-        return self._call(Message(Verb.LENGTH), None).argument(0)
-
-    @property
-    def write_count(self) -> int:
-        """Records written so far, overwritten ones included (asks the service)."""
-        return self._call(Message(Verb.WRITE_COUNT), None).argument(0)
-
-    def stats(self, timeout: float | None = None) -> dict[str, Any]:
-        """A snapshot: what a local buffer's `stats` says, and `service`: uptime, memory, clients, counts per verb."""
-        snapshot: dict[str, Any] = json.loads(text_of(self._call(Message(Verb.STATS), timeout)))
-        routes = self._channels.routes()
-        for verb, meter in snapshot["service"]["verbs"].items():
-            route = routes.get(verb)
-            meter["why"] = "as its latest caller asked" if route is None else route.why
-        return snapshot
-
     @property
     def batch_size(self) -> int | None:
         """Default size of a sample."""
         return self._address.batch_size
-
-    @property
-    def address(self) -> ServiceAddress:
-        """Where the service lives."""
-        return self._address
-
-    # -- life -------------------------------------------------------------------------------------------------------
-
-    @property
-    def closed(self) -> bool:
-        """Whether `close` was called."""
-        return self._closed
-
-    def close(self) -> None:
-        """Frees this handle's channel; the service goes on. Idempotent."""
-        self._closed = True
-        self._channels.close()
-
-    def __enter__(self) -> ReplayClient:
-        return self
-
-    def __exit__(self, *exception: object) -> None:
-        self.close()
-
-    def __getattr__(self, name: str) -> Any:
-        if name in OWNERS_ONLY:
-            raise AttributeError(f"{name} is the owner's: a handle can use the service, not start, change or stop it")
-        raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
-
-    def __repr__(self) -> str:
-        return f"ReplayClient({self._address.name!r} in {self._address.namespace!r})"
-
-    # -- inner ------------------------------------------------------------------------------------------------------
-
-    def _call(self, request: Message, timeout: float | None) -> Message:
-        return self._channels.call(request, self._timeout_of(timeout))
-
-    def _submit(self, request: Message, decode: Any) -> Future[Any]:
-        pending = self._channels.submit(request, self._address.timeout_s)
-        return Future(pending, decode, self._address.timeout_s)
-
-    def _timeout_of(self, timeout: float | None) -> float:
-        return positive_seconds(timeout, self._address.timeout_s)
 
 
 def _written(reply: Message) -> Any:

@@ -88,8 +88,9 @@ class EpisodeTable:
     def is_cut(self, lane_of: Ints) -> NDArray[np.bool_]:
         """Whether there is a cut behind the newest row of each lane, bool `[n]`; none where there is no row."""
         stored = self._lane_state[lane_of, self._kernels.FILLED] > 0
-        marks: Ints = self._marks[lane_of, self._newest(lane_of)] & self._kernels.CUT
-        return stored & (marks != 0)
+        marks: Bytes = self._marks[lane_of, self._newest(lane_of)]
+        found: NDArray[np.bool_] = stored & ((marks & self._kernels.CUT) != 0)
+        return found
 
     def clear(self, lane_of: Ints) -> None:
         """Forget the rows of these lanes."""

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from clients.conversing import Conversing
 from clients.episodic_handle import EpisodicClient
 from clients.handle import ReplayClient
 from clients.saving import Saving
@@ -66,7 +67,7 @@ class TestInprocHandle(EpisodicHandleContract):
 def test_verbs_dispatch_and_handle_are_the_same_list() -> None:
     assert set(CALLS) == STEP_VERBS == StepDispatch(vector()).verbs
     assert set(Verb) == RECORD_VERBS | STEP_VERBS
-    members = {**vars(Saving), **vars(EpisodicClient)}
+    members = {**vars(Saving), **vars(Conversing), **vars(EpisodicClient)}
     own = {name for name, value in members.items() if callable(value) or isinstance(value, property)}
     rest = {"submit_add", "submit_sample", "prefetch", "maxsize", "buffer_num", "stack_num", "address", "closed"}
     public = {name for name in CALLS.values() if not name.startswith("_")}

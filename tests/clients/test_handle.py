@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from clients import ReplayClient
+from clients.conversing import Conversing
 from clients.saving import Saving
 from replay_service import ReplayBuffer
 from replay_service.records import ServiceAddress
@@ -51,7 +52,7 @@ class TestInprocHandle(HandleContract):
 
 def test_verbs_dispatch_and_handle_are_the_same_list() -> None:
     assert set(CALLS) == RECORD_VERBS == set(Dispatch(tensordicts()).verbs)
-    members = {**vars(Saving), **vars(ReplayClient)}
+    members = {**vars(Saving), **vars(Conversing), **vars(ReplayClient)}
     own = {name for name, value in members.items() if callable(value) or isinstance(value, property)}
     assert set(CALLS.values()) <= own
     rest = {
