@@ -90,9 +90,12 @@ def observations_of(data: Any, device: torch.device) -> Any:
 
 
 def answer(data: Any, act: Tensor, **more: Any) -> Any:
-    """Actions in the kind of `data`: a Batch of "act", or a TensorDict of "action"; `more` under its own names."""
+    """Actions in the kind of `data`: a Batch of "act", or a TensorDict of "action"; `more` under its own names.
+
+    "act" is a NumPy array: one of its rows is what `step` of a Gymnasium environment takes, a tensor would not be.
+    """
     if isinstance(data, Batch):
-        return Batch.wrap({"act": act, **more})
+        return Batch.wrap({"act": act.detach().cpu().numpy(), **more})
     return TensorDict({"action": act, **more}, batch_size=act.shape[:1])
 
 

@@ -128,7 +128,7 @@ def test_the_documents_way_to_evaluate_one_episode() -> None:
     while not done:
         batch = Batch(obs=[obs])  # the first dimension is batch-size
         act = policy(batch).act[0]  # policy.forward return a batch, use ".act" to extract the action
-        obs, _, terminated, truncated, _ = env.step(int(act))
+        obs, _, terminated, truncated, _ = env.step(act)
         done, steps = terminated or truncated, steps + 1
     env.close()
     assert steps > 5
