@@ -234,7 +234,7 @@ class ReplayBuffer(RecordAccess, LateWrites, Querying, Membership):
         if merges:
             merge_info(data, info)
         if self._transforms:
-            data = self._transforms.forward(data)
+            data = self._transforms.forward(data, None if merges else info)
             if merges:
                 realign_info(data, info, rows)
         return pinned(data) if self._pins else data

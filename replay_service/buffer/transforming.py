@@ -7,7 +7,7 @@ here knows a transform's class, so that functions, `replay_service.transforms` a
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any, TypeVar
 
@@ -56,16 +56,21 @@ class TransformChain:
         # A new tuple: a call that runs goes on with the chain it began with.
         self._links = (*links[:place], _Link(transform, invert), *links[place:])
 
-    def forward(self, data: Any) -> Any:
-        """The batch after the last transform, or after the last one that is not left to clients."""
+    def forward(self, data: Any, info: Mapping[Any, Any] | None = None) -> Any:
+        """The batch after the last transform, or after the last one that is not left to clients.
+
+        Args:
+            data: the batch.
+            info: what is said of a sample, where that is not merged into it; for transforms that want to see it (`reads_info`).
+        """
         for link in self._links[: len(self._links) - self.left]:
-            data = link.forward(data)
+            data = link.forward(data, info)
         return data
 
     def sampled(self, data: Any, info: dict[Any, Any], merges: bool) -> Any:
         """As `forward`, for a sample; where it `merges` what is said of it, `info` follows."""
         rows = data.shape[0] if merges else 0
-        made = self.forward(data)
+        made = self.forward(data, None if merges else info)
         if merges:
             realign_info(made, info, rows)
         return made
@@ -87,6 +92,11 @@ class TransformChain:
         chain = TransformChain()
         chain._links = self._links[len(self._links) - self.left :]
         return chain
+
+    @property
+    def reads_info(self) -> bool:
+        """Whether a transform wants to see what is said of a sample."""
+        return any(link.reads_info for link in self._links)
 
     def inv(self, data: Any) -> Any:
         """The batch as it is stored."""
@@ -138,8 +148,15 @@ class _Link:
             return True
         return callable(getattr(self.transform, "inv", None)) and bool(getattr(self.transform, "has_inverse", True))
 
-    def forward(self, data: Any) -> Any:
+    @property
+    def reads_info(self) -> bool:
+        """Whether it has a `sampled(data, info)` for its way out."""
+        return not self.invert and bool(getattr(self.transform, "reads_info", False))
+
+    def forward(self, data: Any, info: Mapping[Any, Any] | None = None) -> Any:
         """The way out."""
+        if info and self.reads_info:
+            return self._run(lambda batch: self.transform.sampled(batch, info), data)
         return self._run(self._back() if self.invert else self._ahead(), data)
 
     def inverse(self, data: Any) -> Any:

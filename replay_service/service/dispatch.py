@@ -20,7 +20,7 @@ from replay_service.errors import LayoutError, ServiceUnavailableError
 from replay_service.service import replies
 from replay_service.service.meters import Meters
 from replay_service.service.saving import Saving
-from replay_service.service.telling import Told, left_to_clients
+from replay_service.service.telling import Told, left_to_clients, reads_info_at_clients
 from replay_service.specs import narrowed
 from replay_service.structure import Rows, build
 from replay_service.wire.failures import NOT_DENSE, code_of, words_of
@@ -229,6 +229,7 @@ class Dispatch:
         if size > MOST_SAMPLED:  # before anything is drawn: one client must not exhaust the memory of all
             raise ValueError(f"batch_size ({size}) must be at most {MOST_SAMPLED} through a handle")
         wants_info = bool(request.argument(1))
+        wants_info = wants_info or reads_info_at_clients(self.buffer)
         with_info = wants_info or self.buffer.merges_info
         leaves, spec = self.buffer.dense_leaves(), self.buffer.storage.spec()
         told = Told.by(request, self.buffer)

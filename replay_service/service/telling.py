@@ -18,12 +18,17 @@ from replay_service.sources import SOURCES, SOURCES_KEY, number_keys, words_leaf
 from replay_service.specs import Key, Spec
 from replay_service.wire.message import Message
 
-__all__ = ["Told", "left_to_clients"]
+__all__ = ["Told", "left_to_clients", "reads_info_at_clients"]
 
 
 def left_to_clients(buffer: Any) -> int:
     """How many transforms of a hosted buffer run at its clients."""
     return int(getattr(getattr(buffer, "transform", None), "left", 0))
+
+
+def reads_info_at_clients(buffer: Any) -> bool:
+    """Whether one of these wants to see what is said of a sample, which must then travel with it."""
+    return left_to_clients(buffer) > 0 and bool(buffer.transform.for_clients().reads_info)
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from replay_service.buffer.transforming import TransformChain
@@ -27,6 +27,10 @@ class Compose(Transform):
     def forward(self, data: Any) -> Any:
         """The batch after the last transform."""
         return self._chain.forward(data)
+
+    def sampled(self, data: Any, info: Mapping[Any, Any]) -> Any:
+        """As `forward`, for a sample of which `info` is said."""
+        return self._chain.forward(data, info)
 
     def inv(self, data: Any) -> Any:
         """The batch as it is stored."""
@@ -53,6 +57,11 @@ class Compose(Transform):
     def has_inverse(self) -> bool:
         """Whether one of them does anything on the way in."""
         return self._chain.has_inverse
+
+    @property
+    def reads_info(self) -> bool:
+        """Whether one of them wants to see what is said of a sample."""
+        return self._chain.reads_info
 
     @property
     def at_client(self) -> bool:

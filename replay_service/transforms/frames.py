@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import torch
@@ -66,6 +67,8 @@ class CatFrames(Transform):
         ends = done_keys if done_key is None else [done_key]
         self.done_keys = None if ends is None else keys_of("done_keys", ends)
 
+    reads_info = True
+
     def forward(self, data: Any) -> Any:
         """The batch with `N` frames in each of `out_keys`: along `dim` as many times as large.
 
@@ -75,7 +78,19 @@ class CatFrames(Transform):
         made = copied(self, data)
         if not data.ndim:
             return self.forward(data.unsqueeze(0).unsqueeze(0)).squeeze(0).squeeze(0)
-        runs = Runs.of(made, self.done_keys)
+        return self._with_frames(made, data, Runs.of(made, self.done_keys))
+
+    def sampled(self, data: Any, info: Mapping[Any, Any]) -> Any:
+        """As `forward`, for a sample of which `info` says where slices and windows end."""
+        marked = copied(self, data)
+        if not data.ndim:
+            return self.forward(data)
+        for name, value in info.items():
+            if isinstance(value, Tensor) and value.ndim and value.shape[0] == data.shape[0]:
+                marked.set(name, value)
+        return self._with_frames(copied(self, data), data, Runs.of(marked, self.done_keys))
+
+    def _with_frames(self, made: Any, data: Any, runs: Runs) -> Any:
         for in_key, out_key in zip(self.in_keys, self.out_keys, strict=True):
             made.set(out_key, self._stacked(data, in_key, runs))
         return made

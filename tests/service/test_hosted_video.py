@@ -18,6 +18,7 @@ from clients import ReplayClient
 from replay_service import (
     LazyTensorStorage,
     ListStorage,
+    ReplayBuffer,
     SliceSampler,
     TensorDictReplayBuffer,
     TensorDictRoundRobinWriter,
@@ -142,8 +143,8 @@ def test_sixteen_bytes_a_frame_travel() -> None:
 # -- in a Ray actor -------------------------------------------------------------------------------------------------
 
 
-def _recipe(**settings: Any) -> Any:
-    return partial(TensorDictReplayBuffer, storage=partial(LazyTensorStorage, 100), batch_size=16, **settings)
+def _recipe(kind: type[ReplayBuffer] = TensorDictReplayBuffer, **settings: Any) -> Any:
+    return partial(kind, storage=partial(LazyTensorStorage, 100), batch_size=16, **settings)
 
 
 @needs_video
@@ -175,20 +176,25 @@ print(int(frames.sum()))
 
 
 @needs_video
+@pytest.mark.parametrize("kind", [TensorDictReplayBuffer, ReplayBuffer])
 @pytest.mark.parametrize(("place", "transport"), [("service", "auto"), ("client", "ray")])
 def test_slices_are_decoded_where_it_was_said(
-    guest_house: House, episodes: tuple[TensorDict, Tensor], place: Any, transport: str
+    guest_house: House,
+    episodes: tuple[TensorDict, Tensor],
+    kind: type[ReplayBuffer],
+    place: Any,
+    transport: str,
 ) -> None:
     data, frames = episodes
     stack = Compose(DecodeVideoTransform("frame", "pixels", decode=place), CatFrames(N=3, dim=-3))
-    recipe = _recipe(sampler=partial(SliceSampler, slice_len=CLIP), transform=stack)
+    recipe = _recipe(kind, sampler=partial(SliceSampler, slice_len=CLIP), transform=stack)
     with guest_house.host(recipe, transport).client() as client:
         client.extend(data)
         CACHE.clear()
         batch, info = client.sample(return_info=True)
         assert len(CACHE) == (0 if place == "service" else len(batch["frame"].sources))
         _assert_stacks(batch, frames)
-        assert torch.equal(info["index"], batch["index"])
+        assert torch.equal(info["index"], batch["index"] if kind is TensorDictReplayBuffer else batch["step"])
         assert torch.equal(client[3:9]["pixels"][:, -3:], frames[3:9])
         assert torch.equal(client[5]["pixels"], frames[5].repeat(3, 1, 1))
         assert torch.equal(client["frame"].frame_index, data["frame"].frame_index)

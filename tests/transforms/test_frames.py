@@ -6,8 +6,8 @@ import pytest
 import torch
 from tensordict import TensorDict
 
-from replay_service import LazyTensorStorage, SliceSampler, TensorDictReplayBuffer
-from replay_service.transforms import CatFrames
+from replay_service import LazyTensorStorage, ReplayBuffer, SliceSampler, TensorDictReplayBuffer
+from replay_service.transforms import CatFrames, Compose
 from tests.transforms.episode_steps import episode, episodes
 
 
@@ -57,12 +57,15 @@ def test_lines_are_stacked_by_themselves() -> None:
     assert out["observation"][..., ::2].tolist() == [[[0, 0], [0, 1], [1, 2]], [[100, 100], [100, 101], [101, 102]]]
 
 
-def test_slices_are_padded_at_their_own_edges() -> None:
-    rb = TensorDictReplayBuffer(
+@pytest.mark.parametrize("kind", [ReplayBuffer, TensorDictReplayBuffer])
+@pytest.mark.parametrize("composed", [False, True])
+def test_slices_are_padded_at_their_own_edges(kind: type[ReplayBuffer], composed: bool) -> None:
+    frames = CatFrames(3, -1, "observation", "stack")
+    rb = kind(
         storage=LazyTensorStorage(100),
         sampler=SliceSampler(slice_len=4, traj_key="episode"),
         batch_size=32,
-        transform=CatFrames(3, -1, "observation", "stack"),
+        transform=Compose(frames) if composed else frames,
         generator=torch.Generator().manual_seed(0),
     )
     data = episodes(20, 9, 30)
@@ -74,7 +77,14 @@ def test_slices_are_padded_at_their_own_edges() -> None:
     for lag in range(3):
         places = (torch.arange(4) - lag).clamp_min(0)
         assert torch.equal(stacks[:, :, 2 - lag], own[:, places])
-    assert torch.equal(rb[sample["index"]]["observation"], sample["observation"])
+    assert rb[[0, 1, 2]]["stack"][:, ::2].tolist() == [[0, 0, 0], [0, 0, 1], [0, 1, 2]]
+
+
+def test_what_is_said_of_a_sample_stays_beside_it() -> None:
+    data, said = episodes(6, 4), {("next", "truncated"): torch.ones(10, 1).bool(), "index": torch.arange(3)}
+    sampled = CatFrames(2, -1, "observation", "stack").sampled(data, said)
+    assert torch.equal(sampled["stack"][:, 0], sampled["stack"][:, 2])  # each step is a slice of its own
+    assert set(sampled.keys(True, True)) == {*data.keys(True, True), "stack"}
 
 
 def test_a_single_record_is_its_own_padding() -> None:
