@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import time
 import uuid
@@ -28,6 +29,12 @@ if TYPE_CHECKING:
 torch.set_num_threads(1)
 
 POLL_EVERY_S = 0.01
+
+
+def pytest_collection_finish() -> None:
+    """Take what was imported and collected out of the sight of `gc.collect`, which many tests call: it stays until the end anyway."""
+    gc.collect()
+    gc.freeze()
 
 
 @dataclass(frozen=True)
