@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import os
+import sys
 import time
 import uuid
 from collections.abc import Callable, Iterator
@@ -12,6 +13,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 ROOT = Path(__file__).resolve().parent.parent
+
+# What is compiled is kept, whatever the environment says: each of the many processes of a run would compile all of it again.
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+sys.dont_write_bytecode = False
 
 # Set before torch and ray are imported, so that every process started by a test has them too.
 os.environ["OMP_NUM_THREADS"] = "1"
