@@ -6,10 +6,9 @@ The suite makes a few hundred calls of each. `REPLAY_STRESS_SECONDS=30 pytest te
 from __future__ import annotations
 
 import os
-import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -26,11 +25,13 @@ from replay_service import (
     TensorDictReplayBuffer,
     TensorDictRoundRobinWriter,
 )
+from tests.buffer.at_once import run_at_once, switching_eagerly
 from tests.buffer.buffer_invariants import assert_buffer_is_consistent
 from tests.rows import assert_rows_are_whole, stamped_rows
 
 SECONDS = float(os.environ.get("REPLAY_STRESS_SECONDS", "0"))
 ROUNDS = 120
+JOIN_S = 100 + SECONDS
 CAPACITY = 256
 NOBODY = -1
 MOST_STAMPS = 4_000_000
@@ -38,11 +39,8 @@ MOST_STAMPS = 4_000_000
 
 @pytest.fixture(autouse=True)
 def _eager_switching() -> Iterator[None]:
-    """Threads change places hundreds of times in one call, so that a missing lock shows."""
-    before = sys.getswitchinterval()
-    sys.setswitchinterval(1e-5)
-    yield
-    sys.setswitchinterval(before)
+    with switching_eagerly():
+        yield
 
 
 def _turns() -> Iterator[int]:
@@ -51,28 +49,6 @@ def _turns() -> Iterator[int]:
     while turn < ROUNDS or time.monotonic() < end:
         yield turn
         turn += 1
-
-
-def _run(*work: Callable[[], Any]) -> None:
-    """All of it at once; the first error of any thread is raised here."""
-    errors: list[BaseException] = []
-    start = threading.Barrier(len(work))
-
-    def guarded(call: Callable[[], Any]) -> None:
-        try:
-            start.wait(timeout=20)
-            call()
-        except BaseException as error:
-            errors.append(error)
-
-    threads = [threading.Thread(target=guarded, args=(call,)) for call in work]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(timeout=100 + SECONDS)
-    assert not any(thread.is_alive() for thread in threads)
-    if errors:
-        raise errors[0]
 
 
 def _brought(stamps: Tensor) -> Tensor:
@@ -176,7 +152,9 @@ def test_nothing_is_lost_or_torn_and_all_agree_in_the_end(storage: type, slices:
         batch_size=32,
     )
     load = Load(buffer)
-    _run(lambda: load.write(0), lambda: load.write(1), load.draw, load.draw, load.update, load.patch)
+    run_at_once(
+        lambda: load.write(0), lambda: load.write(1), load.draw, load.draw, load.update, load.patch, timeout_s=JOIN_S
+    )
     assert buffer.write_count == sum(load.written)
     assert_buffer_is_consistent(buffer, _check)
     assert min(load.priorities, load.patched, load.outdated) > 0
@@ -206,7 +184,7 @@ def test_epochs_stay_whole_while_threads_extend(prefetch: int) -> None:
             assert sorted(seen) == list(range(len(seen))), "a slot twice, or one left out"
             sizes.append(len(seen))
 
-    _run(lambda: write(0), lambda: write(1), learn)
+    run_at_once(lambda: write(0), lambda: write(1), learn, timeout_s=JOIN_S)
     buffer.close()
     assert sizes == sorted(sizes)
     assert 10 <= sizes[0] <= sizes[-1] <= 60

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import sys
-import threading
-from collections.abc import Callable, Iterator
-from typing import Any
+from collections.abc import Iterator
 
 import pytest
 import torch
@@ -18,6 +15,7 @@ from replay_service import (
     TensorDictReplayBuffer,
     TensorDictRoundRobinWriter,
 )
+from tests.buffer.at_once import run_at_once, switching_eagerly
 from tests.rows import assert_rows_are_whole, stamped_rows
 
 WRITERS, READERS, ROUNDS = 3, 3, 60
@@ -25,33 +23,8 @@ WRITERS, READERS, ROUNDS = 3, 3, 60
 
 @pytest.fixture(autouse=True)
 def _eager_switching() -> Iterator[None]:
-    """Threads change places hundreds of times in one call, so that a missing lock shows."""
-    before = sys.getswitchinterval()
-    sys.setswitchinterval(1e-5)
-    yield
-    sys.setswitchinterval(before)
-
-
-def _run(*work: Callable[[], Any]) -> None:
-    """All of it at once; the first error of any thread is raised here."""
-    errors: list[BaseException] = []
-    start = threading.Barrier(len(work))
-
-    def guarded(call: Callable[[], Any]) -> None:
-        try:
-            start.wait(timeout=20)
-            call()
-        except BaseException as error:
-            errors.append(error)
-
-    threads = [threading.Thread(target=guarded, args=(call,)) for call in work]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(timeout=60)
-    assert not any(thread.is_alive() for thread in threads)
-    if errors:
-        raise errors[0]
+    with switching_eagerly():
+        yield
 
 
 def _rows(count: int, stamp: int) -> TensorDict:
@@ -87,7 +60,7 @@ def test_rows_are_whole_while_threads_write(storage: type) -> None:
             if turn % 10 == 0:
                 _check(buffer.read_all_in_order())
 
-    _run(*(lambda who=who: write(who) for who in range(WRITERS)), *[read] * READERS)
+    run_at_once(*(lambda who=who: write(who) for who in range(WRITERS)), *[read] * READERS)
     assert buffer.write_count == 64 + sum(count - 64 for count in written)
     assert len(buffer) == 64
     stamps = buffer.writer.generations_of(torch.arange(64))
@@ -103,7 +76,7 @@ def test_extends_of_threads_do_not_interleave() -> None:
             stamp = 10_000 * (who + 1) + 100 * turn
             batches[stamp] = buffer.extend(stamped_rows(1 + turn, stamp)).tolist()
 
-    _run(*(lambda who=who: write(who) for who in range(4)))
+    run_at_once(*(lambda who=who: write(who) for who in range(4)))
     for stamp, slots in batches.items():
         assert slots == list(range(slots[0], slots[0] + len(slots)))
         assert buffer[slots]["action"].tolist() == list(range(stamp, stamp + len(slots)))
@@ -138,7 +111,7 @@ def test_late_writes_never_touch_a_later_record() -> None:
             got = buffer[:]
             assert bool(((got["mark"] == got["own"]) | (got["mark"] == -1)).all())
 
-    _run(write, patch, patch)
+    run_at_once(write, patch, patch)
     assert outcome["updated"] > 0
 
 
@@ -158,7 +131,7 @@ def test_emptying_and_filling_while_reading() -> None:
             except EmptyBufferError:
                 assert buffer.stats()["capacity"] == 64
 
-    _run(write, read, read)
+    run_at_once(write, read, read)
 
 
 def test_two_buffers_on_one_storage() -> None:
@@ -171,4 +144,4 @@ def test_two_buffers_on_one_storage() -> None:
             buffers[which].extend(_rows(33, 100_000 * (which + 1) + 100 * turn))
             _check(buffers[1 - which].sample())
 
-    _run(lambda: work(0), lambda: work(1))
+    run_at_once(lambda: work(0), lambda: work(1))
