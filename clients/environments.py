@@ -72,12 +72,22 @@ class VectorEnvironments:
         self.everyone = self.waiting = np.arange(self.num_envs)
         self.observation_space: gymnasium.Space[Any] = vector.single_observation_space
         self.action_space: gymnasium.Space[Any] = vector.single_action_space
+        self._next_seed: int | Sequence[int | None] | None = None
+
+    def __len__(self) -> int:
+        return self.num_envs
+
+    def seed(self, seed: int | Sequence[int | None] | None = None) -> None:
+        """The seed of the next `reset` of all environments that is given none; until then they go on as they are."""
+        self._next_seed = seed
 
     def reset(self, *, seed: int | Sequence[int | None] | None = None, mask: np.ndarray | None = None) -> Observation:
         """Start new episodes, in all environments or where `mask` (bool `[N]`) is True; return every current observation.
 
         An int seed gives environment i the seed `seed + i`; None goes on with the generators the environments have.
         """
+        if mask is None:
+            seed, self._next_seed = self._next_seed if seed is None else seed, None
         seeds = list(seed) if isinstance(seed, Sequence) else seed
         options = None if mask is None else {"reset_mask": mask}
         seeded: Any = seeds  # gymnasium takes a list with gaps, its annotation does not

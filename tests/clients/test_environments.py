@@ -53,6 +53,21 @@ def test_environment_i_has_seed_plus_i() -> None:
     assert np.array_equal(make_environments("CartPole-v1", 2).reset(seed=[8, 7]), together[[1, 0]])
 
 
+def test_a_seed_waits_for_the_next_reset_of_all() -> None:
+    environments = make_environments("CartPole-v1", 2)
+    assert len(environments) == 2
+    expected = make_environments("CartPole-v1", 2).reset(seed=7)
+    environments.reset()
+    environments.seed(7)
+    assert not np.array_equal(environments.reset(mask=np.array([True, False])), expected)
+    assert np.array_equal(environments.reset(), expected)
+    # Once: what comes after is another episode.
+    assert not np.array_equal(environments.reset(), expected)
+    environments.seed(8)
+    assert np.array_equal(environments.reset(seed=7), expected)
+    assert not np.array_equal(environments.reset(), make_environments("CartPole-v1", 2).reset(seed=8))
+
+
 def test_sampled_actions_repeat() -> None:
     drawn = []
     for _ in range(2):
