@@ -17,10 +17,14 @@ from typing import Any
 
 import ray
 import torch
-from stable_baselines3 import DQN, SAC
-from stable_baselines3.common.callbacks import EvalCallback, StopTrainingOnRewardThreshold
-from stable_baselines3.common.env_util import make_vec_env
-from stable_baselines3.common.evaluation import evaluate_policy
+
+try:
+    from stable_baselines3 import DQN, SAC
+    from stable_baselines3.common.callbacks import EvalCallback, StopTrainingOnRewardThreshold
+    from stable_baselines3.common.env_util import make_vec_env
+    from stable_baselines3.common.evaluation import evaluate_policy
+except ModuleNotFoundError as missing:
+    sys.exit(f"{missing}; this example needs: pip install 'replay-service[sb3]'")
 
 from clients import ReplayClient
 from clients.adapters import SB3ReplayBuffer

@@ -17,13 +17,17 @@ from typing import Any
 import gymnasium
 import ray
 import torch
-from tianshou.algorithm import DQN
-from tianshou.algorithm.modelfree.dqn import DiscreteQLearningPolicy
-from tianshou.algorithm.optim import AdamOptimizerFactory
-from tianshou.data import Collector
-from tianshou.env import DummyVectorEnv
-from tianshou.trainer import OffPolicyTrainerParams
-from tianshou.utils.net.common import Net
+
+try:
+    from tianshou.algorithm import DQN
+    from tianshou.algorithm.modelfree.dqn import DiscreteQLearningPolicy
+    from tianshou.algorithm.optim import AdamOptimizerFactory
+    from tianshou.data import Collector
+    from tianshou.env import DummyVectorEnv
+    from tianshou.trainer import OffPolicyTrainerParams
+    from tianshou.utils.net.common import Net
+except ModuleNotFoundError as missing:
+    sys.exit(f"{missing}; this example needs: pip install 'replay-service[tianshou]'")
 
 from clients.adapters import tianshou_buffer
 from replay_service.episodic import PrioritizedVectorReplayBuffer

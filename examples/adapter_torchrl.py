@@ -18,11 +18,15 @@ from typing import Any
 import ray
 import torch
 from tensordict.nn import TensorDictSequential
-from torchrl.collectors import Collector
-from torchrl.envs import GymEnv, RewardSum, StepCounter, TransformedEnv
-from torchrl.envs.utils import ExplorationType, set_exploration_type
-from torchrl.modules import MLP, EGreedyModule, QValueActor
-from torchrl.objectives import DQNLoss, SoftUpdate
+
+try:
+    from torchrl.collectors import Collector
+    from torchrl.envs import GymEnv, RewardSum, StepCounter, TransformedEnv
+    from torchrl.envs.utils import ExplorationType, set_exploration_type
+    from torchrl.modules import MLP, EGreedyModule, QValueActor
+    from torchrl.objectives import DQNLoss, SoftUpdate
+except ModuleNotFoundError as missing:
+    sys.exit(f"{missing}; this example needs: pip install 'replay-service[torchrl]'")
 
 from clients.adapters import TorchRLBuffer
 from replay_service import LazyTensorStorage, TensorDictPrioritizedReplayBuffer

@@ -121,10 +121,16 @@ class HostedSteps:
 def tianshou_buffer(client: EpisodicClient) -> Any:
     """A buffer for `tianshou.data.Collector(buffer=…)` and whatever reads a collector's buffer; it can be pickled.
 
-    Raises ModuleNotFoundError without Tianshou.
+    Raises ModuleNotFoundError without Tianshou 2.
     """
-    from tianshou.data import Batch as TianshouBatch
-    from tianshou.data import ReplayBufferManager
+    try:
+        from tianshou.data import Batch as TianshouBatch
+        from tianshou.data import ReplayBufferManager
+    except ModuleNotFoundError as error:
+        raise ModuleNotFoundError(
+            f"tianshou must be installed to take a buffer for it: pip install 'replay-service[tianshou]'; {error}",
+            name=error.name,
+        ) from error
 
     # Tianshou asks for its own class before it believes that there is a ring for each environment.
     class HostedReplayBuffer(HostedSteps, ReplayBufferManager):  # type: ignore[misc]

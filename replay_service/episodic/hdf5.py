@@ -52,7 +52,7 @@ def _h5py() -> Any:
         return importlib.import_module("h5py")
     except ImportError as error:
         raise ImportError(
-            "h5py must be installed to read and write HDF5 files; pip install replay-service[hdf5]"
+            "h5py must be installed to read and write HDF5 files: pip install 'replay-service[hdf5]'"
         ) from error
 
 

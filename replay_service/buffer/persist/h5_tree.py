@@ -31,7 +31,7 @@ def h5py_module() -> Any:
     try:
         return importlib.import_module("h5py")
     except ModuleNotFoundError:
-        raise ModuleNotFoundError("h5py must be installed for HDF5 files: pip install h5py") from None
+        raise ModuleNotFoundError("h5py must be installed for HDF5 files: pip install 'replay-service[hdf5]'") from None
 
 
 def write_h5(path: Path, data: TensorDictBase, settings: dict[str, Any]) -> None:

@@ -134,3 +134,11 @@ def test_it_pickles_as_its_handle(buffer: Any) -> None:
     assert again is tianshou_buffer
     assert arguments == (buffer.client,)
     assert pickle.loads(pickle.dumps(again)) is tianshou_buffer
+
+
+def test_without_tianshou_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "tianshou", None)
+    with pytest.raises(
+        ModuleNotFoundError, match=r"^tianshou must be installed.*pip install 'replay-service\[tianshou\]'"
+    ):
+        tianshou_buffer(steps_handle(VectorReplayBuffer(20, 2)))
