@@ -116,12 +116,16 @@ class ArrayColumn(StepColumn):
         array = rows.detach().cpu().numpy() if isinstance(rows, Tensor) else np.asarray(rows)
         if array.shape[1:] != self.shape:
             raise self._refuse(array.shape, array.shape[0])
-        if array.dtype != self.dtype and not _castable(array.dtype, self.dtype):
+        if array.dtype == self.dtype:
+            return array
+        if not _castable(array.dtype, self.dtype) or not _in_range(array, self.dtype):
             raise LayoutError(
                 f"{key_name(self.key)} ({array.dtype}) must be numbers that fit {self.dtype}, the type of the steps stored "
                 "before; got something else"
             )
-        return array
+        # Here, where it may fail: a cast that overflows is a warning, which may be an error, and writing must be neither.
+        with np.errstate(all="ignore"):
+            return array.astype(self.dtype)
 
     def write(self, slots: Ints, rows: Array | None) -> None:
         """Writes rows, or zeros."""
@@ -179,7 +183,14 @@ class TensorColumn(StepColumn):
             raise LayoutError(f"{key_name(self.key)} must be a tensor of numbers; {error}") from error
         if tuple(tensor.shape[1:]) != self.shape:
             raise self._refuse(tuple(tensor.shape), tensor.shape[0])
-        return tensor.to(self.whole.dtype)
+        stored: torch.dtype = self.whole.dtype
+        if tensor.dtype == stored:
+            return tensor
+        if (tensor.is_complex() and not stored.is_complex) or not _tensor_in_range(tensor, stored):
+            raise LayoutError(
+                f"{key_name(self.key)} ({tensor.dtype}) must be numbers that fit {stored}, the type of the steps stored before"
+            )
+        return tensor.to(stored)
 
     def write(self, slots: Ints, rows: Tensor | None) -> None:
         """Writes rows, or zeros."""
@@ -260,6 +271,19 @@ def column_for(key: Key, rows: Any, size: int, dtype: np.dtype[Any] | None = Non
     return ArrayColumn(key, array.shape[1:], array.dtype, size)
 
 
+def as_rows(name: str, rows: Any) -> Array | Tensor:
+    """`rows` as an array, or the tensor that it is; a TypeError for a tensor without memory and for a single value."""
+    if isinstance(rows, Tensor) and (rows.is_meta or rows.is_nested or rows.layout is not torch.strided):
+        raise TypeError(f"{name} must be a dense tensor with memory; got another one")
+    try:
+        found = rows if isinstance(rows, Tensor) else np.asarray(rows)
+    except ValueError as error:
+        raise ValueError(f"{name} must have rows of one shape; {error}") from error
+    if found.ndim == 0:
+        raise TypeError(f"{name} ({rows!r:.60}) must have one row for each step; got a single value")
+    return found
+
+
 def as_objects(rows: Any) -> Array:
     """`rows` as an array of objects, of which each row is one unless `rows` is an array already."""
     if isinstance(rows, np.ndarray):
@@ -275,6 +299,30 @@ def _torch_dtype(dtype: np.dtype[Any]) -> torch.dtype | None:
         return torch.from_numpy(np.empty(0, dtype)).dtype
     except (TypeError, ValueError):  # times, long doubles, foreign byte orders
         return None
+
+
+def _in_range(array: Array, stored: np.dtype[Any]) -> bool:
+    """Whether a cast keeps the whole part of every number; what is cast to floating point may become infinite."""
+    if stored.kind not in "biu" or not array.size or np.can_cast(array.dtype, stored):
+        return True
+    if array.dtype.kind == "f" and not np.isfinite(array).all():
+        return False
+    least, most = (0, 1) if stored.kind == "b" else (np.iinfo(stored).min, np.iinfo(stored).max)
+    return stored.kind == "b" or bool(int(array.min()) >= least and int(array.max()) <= most)
+
+
+def _tensor_in_range(tensor: Tensor, stored: torch.dtype) -> bool:
+    """As `_in_range`."""
+    if stored.is_floating_point or stored.is_complex or not tensor.numel() or tensor.dtype == torch.bool:
+        return True
+    # In a type that torch computes with, of which the small unsigned ones are none.
+    numbers = tensor.double() if tensor.is_floating_point() else tensor.to(torch.int64)
+    if tensor.is_floating_point() and not bool(numbers.isfinite().all()):
+        return False
+    if stored == torch.bool:
+        return True
+    limits = torch.iinfo(stored)
+    return int(numbers.min()) >= limits.min and int(numbers.max()) <= limits.max
 
 
 def _castable(given: np.dtype[Any], stored: np.dtype[Any]) -> bool:

@@ -7,9 +7,11 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
+import torch
 from numpy.typing import ArrayLike, NDArray
 from torch import Tensor
 
+from replay_service.arguments import numbers_of
 from replay_service.episodic.batch import Batch
 from replay_service.errors import LayoutError, MissingFlagError
 
@@ -20,6 +22,10 @@ Bools = NDArray[np.bool_]
 
 REQUIRED = ("obs", "act", "rew")
 TIME_LIMIT = "TimeLimit.truncated"
+NUMPY_HAS = (
+    *(torch.float64, torch.float32, torch.float16, torch.bool, torch.int64, torch.int32, torch.int16, torch.int8),
+    *(torch.uint8, torch.uint16, torch.uint32, torch.uint64),
+)
 
 
 class Incoming(NamedTuple):
@@ -105,7 +111,7 @@ def rings_of(buffer_ids: ArrayLike | None, rings: int) -> Ints:
     """
     if buffer_ids is None:
         return np.arange(rings)
-    ids = np.asarray(buffer_ids)
+    ids = buffer_ids if isinstance(buffer_ids, np.ndarray) else numbers_of("buffer_ids", buffer_ids).numpy(force=True)
     if ids.ndim != 1 or (ids.dtype.kind not in "iu" and ids.size):
         raise TypeError(f"buffer_ids ({ids.dtype} {list(ids.shape)}) must be integers [n], one for each row")
     ids = np.require(ids, np.int64, ("C", "A", "W"))
@@ -148,14 +154,25 @@ def _time_is_over(info: Any, done: Bools) -> Bools:
 
 def _flags(name: str, value: Any) -> Bools:
     array = _numbers(name, value)
-    return array if array.dtype == np.bool_ else array.astype(np.bool_)
+    if array.dtype == np.bool_:
+        return array
+    flags: Bools = array == 1
+    strange = array[~flags & (array != 0)]
+    if strange.size:  # NaN and the like would count as True
+        raise LayoutError(f"{name} ({strange.reshape(-1)[0]}) must be True or False, or 1 or 0, of every step")
+    return flags
 
 
 def _numbers(name: str, value: Any) -> NDArray[Any]:
-    array = value.detach().cpu().numpy() if isinstance(value, Tensor) else np.asarray(value)
+    try:
+        if isinstance(value, Tensor):
+            numbers = numbers_of(name, value)
+            return (numbers if numbers.dtype in NUMPY_HAS else numbers.double()).numpy(force=True)
+        array = np.asarray(value)
+        if array.dtype.kind in "OUS":
+            array = array.astype(np.float64)
+    except (TypeError, ValueError) as error:
+        raise LayoutError(f"{name} ({value!r:.60}) must be numbers; {error}") from None
     if array.dtype.kind not in "biuf":
-        try:
-            return array.astype(np.float64)
-        except (TypeError, ValueError):
-            raise LayoutError(f"{name} ({array.dtype}) must be numbers; got {value!r:.60}") from None
+        raise LayoutError(f"{name} ({array.dtype}) must be real numbers; got {value!r:.60}")
     return array

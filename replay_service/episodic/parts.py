@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from torch import Tensor
 
+from replay_service.arguments import entry_key, index_array
 from replay_service.buffer.counts import positive_integer
 from replay_service.buffer.local_service import LocalService
 from replay_service.episodic.batch import Batch
@@ -150,7 +150,7 @@ class BufferParts(LocalService):
     def column(self, key: str | tuple[str, ...]) -> Any:
         """A stored entry by its nested name, `[maxsize, …]`: views; `KeyError` names those that exist."""
         found: Any = self._store.whole
-        for part in (key,) if isinstance(key, str) else key:
+        for part in entry_key("key", key):
             if not isinstance(found, Batch) or part not in found:
                 raise KeyError(f"key ({key_name(key)}) must be a stored entry; got {list(self._store.names)}")
             found = found[part]
@@ -182,6 +182,8 @@ class BufferParts(LocalService):
             IndexError: a slot that holds no step.
             TypeError: something that is no index.
         """
+        if index is Ellipsis:
+            index = slice(None)
         if isinstance(index, slice):
             return self._available() if index == slice(None) else self._rings.stored()[index]
         slots = self._numbers_of(index)
@@ -193,12 +195,11 @@ class BufferParts(LocalService):
 
     def _numbers_of(self, index: Any) -> Ints:
         """As `_slots_of`, for what is no slice; whether the slots hold steps is left to be found out."""
-        array = index.detach().cpu().numpy() if isinstance(index, Tensor) else np.asarray(index)
-        if array.dtype.kind == "b":
-            return self._masked(array)
-        if array.dtype.kind not in "iu" and array.size:
-            raise TypeError(f"index ({array.dtype}) must be integers, a mask or a slice; got something else")
-        slots: Ints = array.astype(np.int64, copy=False)
+        slots: Any = index
+        if type(index) is not np.ndarray or index.dtype != np.int64:
+            slots = index_array(index).numpy(force=True)
+        if slots.dtype == np.bool_:
+            return self._masked(slots)
         return self._from_the_end(slots) if slots.size and int(slots.min()) < 0 else slots
 
     def _masked(self, mask: NDArray[np.bool_]) -> Ints:

@@ -8,6 +8,7 @@ import numpy as np
 import torch
 from numpy.typing import ArrayLike, NDArray
 
+from replay_service.arguments import numbers_of
 from replay_service.episodic.parts import ReadOptions
 from replay_service.episodic.priorities import PriorityDraws
 from replay_service.episodic.replay_buffer import EpisodicBuffer, ReplayBuffer, ring_size, seed_of
@@ -56,7 +57,7 @@ class WeightCalls(BufferSaving):
             return self._update_present(self._numbers_of(index), new_weight, generation)
 
     def _update_present(self, slots: Ints, new_weight: Any, generation: Any) -> Bools:
-        stamps = np.asarray(generation.detach().cpu() if isinstance(generation, torch.Tensor) else generation)
+        stamps = numbers_of("generation", generation).numpy(force=True)
         if stamps.dtype.kind not in "iu" or stamps.size != slots.size:
             raise ValueError(
                 f"generation ({stamps.dtype} {list(stamps.shape)}) must be an integer for each of {slots.size} indices"

@@ -8,12 +8,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from replay_service.arguments import entry_key, positive_integer
 from replay_service.episodic.batch import Batch
 from replay_service.episodic.draws import checked_size
 from replay_service.episodic.parts import RESERVED, BufferParts
 from replay_service.episodic.plan import Plan
-from replay_service.episodic.returns import episodic_return, n_step_rewards
-from replay_service.errors import NoStepsError
+from replay_service.episodic.returns import check_n_step, episodic_return, n_step_rewards
+from replay_service.errors import NoStepsError, key_name
 
 __all__ = ["BufferReading"]
 
@@ -64,8 +65,8 @@ class BufferReading(BufferParts):
 
     def sample_plan(self, batch_size: int | None, n_step: int | None = None, gamma: float = 0.99) -> tuple[Ints, Plan]:
         """Draws as `sample` does, and what it reads then; hold the lock until it is read."""
-        if n_step is not None and len(self):
-            n_step_rewards(self, np.empty(0, np.int64), min(n_step, 1), gamma)  # refuses before anything is drawn
+        if n_step is not None:
+            check_n_step(n_step, gamma, "n_step")  # before anything is drawn
         slots = self.sample_indices(batch_size)
         plan = self._plan(slots)
         if n_step is not None:
@@ -184,8 +185,12 @@ class BufferReading(BufferParts):
         """
         with self.lock:
             edges = self._rings.edges
-            rings = np.searchsorted(edges, [start, stop - 1], side="right") - 1
-            if rings[0] != rings[1] or not 0 <= rings[0] < self._rings.number:
+            for name, slot in (("start", start), ("stop", stop)):
+                if isinstance(slot, bool) or not isinstance(slot, int | np.integer):
+                    raise TypeError(f"{name} ({slot!r:.60}) must be a slot; got {type(slot).__name__}")
+            inside = 0 <= start < self.maxsize and 0 < stop <= self.maxsize
+            rings = np.searchsorted(edges, [start, stop - 1] if inside else [-1, -1], side="right") - 1
+            if rings[0] != rings[1] or rings[0] < 0:
                 raise ValueError(
                     f"start and stop ({start}, {stop}) must lie in the same ring; got rings that begin at {edges}"
                 )
@@ -231,8 +236,9 @@ class BufferReading(BufferParts):
         Raises:
             KeyError: there is no such entry, and no default.
             IndexError: a slot that holds no step.
+            TypeError, ValueError: a key that is no name, or a `stack_num` that is no number of steps.
         """
-        parts = (key,) if isinstance(key, str) else tuple(key)
+        parts = entry_key("key", key)
         with self.lock:
             if default_value is not None and not self._store.has(parts):
                 return default_value
@@ -241,8 +247,8 @@ class BufferReading(BufferParts):
     def entry_plan(self, index: Any, key: tuple[str, ...], stack_num: int | None) -> Plan:
         """What `get` reads, as `entry`; hold the lock until it is read."""
         if not self._store.has(key):
-            raise KeyError(f"key ({'.'.join(key)}) must be one of {list(self._store.names)}")
-        windows = self._windows(self._slots_of(index), self.stack_num if stack_num is None else stack_num)
+            raise KeyError(f"key ({key_name(key)}) must be one of {list(self._store.names)}")
+        windows = self._windows(self._slots_of(index), self._frames(stack_num))
         plan = Plan()
         plan.entries["entry"] = self._store.reading(key, windows)
         return plan
@@ -258,6 +264,15 @@ class BufferReading(BufferParts):
 
     def _unfinished(self) -> Ints:
         return self._rings.unfinished(self.done) if len(self) else np.empty(0, np.int64)
+
+    def _frames(self, stack_num: int | None) -> int:
+        """How many steps are stacked. More than there can be would only repeat the first one, at the cost of memory."""
+        if stack_num is None:
+            return self.stack_num
+        most = max(self.maxsize, self.stack_num)
+        if positive_integer(stack_num, "stack_num") > most:
+            raise ValueError(f"stack_num ({stack_num}) must be at most {most}, the steps that there can be")
+        return int(stack_num)
 
     def _windows(self, slots: Ints, stack_num: int) -> Ints:
         return slots if stack_num == 1 else self._rings.window(slots, np.arange(1 - stack_num, 1))

@@ -9,6 +9,7 @@ Whatever is like `Steps` can be given as the buffer.
 from __future__ import annotations
 
 from collections.abc import Callable
+from numbers import Integral
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
@@ -17,11 +18,12 @@ from numpy.typing import ArrayLike, NDArray
 from torch import Tensor
 
 from replay_service.episodic.batch import Batch
-from replay_service.episodic.refusals import RefusedValueError
+from replay_service.episodic.refusals import RefusedTypeError, RefusedValueError
 
 __all__ = [
     "NStep",
     "Steps",
+    "check_n_step",
     "episodic_return",
     "gae",
     "n_step_return",
@@ -75,11 +77,10 @@ def n_step_rewards(buffer: Steps, indices: ArrayLike, n: int, gamma: float) -> N
     Sutton and Barto, Reinforcement Learning, 2nd edition, section 7.1.
 
     Raises:
+        TypeError: `n` is no integer, or `gamma` no number.
         ValueError: `n` is below 1, or `gamma` is not from 0 to 1.
     """
-    if n < 1:
-        raise RefusedValueError(f"n ({n}) must be at least 1; got {n}")
-    _check_share("gamma", gamma)
+    check_n_step(n, gamma)
     column = np.asarray(buffer.rew)
     slots = np.asarray(indices, dtype=np.int64)
     rewards = column[slots].astype(np.float64)
@@ -87,6 +88,8 @@ def n_step_rewards(buffer: Steps, indices: ArrayLike, n: int, gamma: float) -> N
     for _ in range(n - 1):
         following = np.asarray(buffer.next(slots))
         moved = following != slots  # an end stays where it is
+        if not moved.any():  # and goes no further, however many steps are asked for
+            break
         factor = np.where(moved, discount, 0.0)
         rewards += factor.reshape(factor.shape + (1,) * (rewards.ndim - factor.ndim)) * column[following]
         discount = np.where(moved, discount * gamma, discount)
@@ -260,7 +263,23 @@ def returns_to_go(rewards: ArrayLike, gamma: float = 0.99, ends: ArrayLike | Non
     return result
 
 
-def _check_share(name: str, value: float) -> None:
+def check_n_step(n: Any, gamma: Any, name: str = "n") -> None:
+    """Refuses what is no number of steps and no discount, before anything is drawn.
+
+    Raises:
+        TypeError: `n` is no integer, or `gamma` no number.
+        ValueError: `n` is below 1, or `gamma` is not from 0 to 1.
+    """
+    if isinstance(n, bool) or not isinstance(n, Integral):
+        raise RefusedTypeError(f"{name} ({n!r:.60}) must be an integer of at least 1; got {type(n).__name__}")
+    if n < 1:
+        raise RefusedValueError(f"{name} ({n}) must be at least 1; got {n}")
+    _check_share("gamma", gamma)
+
+
+def _check_share(name: str, value: Any) -> None:
+    if isinstance(value, bool) or not isinstance(value, int | float | np.integer | np.floating):
+        raise RefusedTypeError(f"{name} ({value!r:.60}) must be a number from 0 to 1; got {type(value).__name__}")
     if not 0.0 <= value <= 1.0:
         raise RefusedValueError(f"{name} ({value}) must be from 0 to 1; got {value}")
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import os
+from collections.abc import Mapping
 from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
@@ -66,6 +67,8 @@ class BufferSaving(BufferWriting):
 
     def _restored(self, state: dict[str, Any]) -> Restored:
         """Parts made of a state; needs no lock, and changes nothing."""
+        if not isinstance(state, Mapping):
+            raise LayoutError(f"state_dict must be that of an episodic buffer; got {type(state).__name__}")
         missing = {"columns", "rings", "totals", "draws", "random", "done_only", "written"} - set(state)
         if missing:
             raise LayoutError(f"state_dict must be that of an episodic buffer; {sorted(missing)} are missing")

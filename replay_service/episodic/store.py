@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
@@ -97,6 +98,7 @@ class StepStore:
         for key, value in leaves_of(content):
             column = self._columns.get(key)
             given.add(key)
+            _require_rows(key, value, rows)
             if column is None:
                 self._refuse_place(key)
                 column = column_for(key, _rows_of(value, rows), self._size, DTYPES.get(key[0]))
@@ -241,10 +243,29 @@ def _without_none(value: Any, column: StepColumn) -> Any:
 
 def _rows_of(value: Any, rows: int) -> Any:
     """`value` as rows that a new column can be made for."""
+    return np.full(rows, None, object) if value is None else value
+
+
+def _require_rows(key: Key, value: Any, rows: int) -> None:
+    """Refuses what has no rows, and tensors that are no memory to copy from."""
     if value is None:
-        return np.full(rows, None, object)
-    if isinstance(value, np.ndarray | Tensor):
-        if value.ndim == 0:
-            raise LayoutError(f"rows ({value}) must have a leading dimension of {rows}; got a single value")
-        return value
-    raise LayoutError(f"rows ({value!r:.60}) must be an array or tensor [{rows}, …]; got {type(value).__name__}")
+        return
+    if not isinstance(value, np.ndarray | Tensor):
+        raise LayoutError(
+            f"{key_name(key)} ({value!r:.60}) must be an array or tensor [{rows}, …]; got {type(value).__name__}"
+        )
+    if isinstance(value, Tensor) and (
+        value.is_meta or value.is_nested or value.is_quantized or value.layout is not torch.strided
+    ):
+        kind = (
+            "meta"
+            if value.is_meta
+            else "nested"
+            if value.is_nested
+            else "quantized"
+            if value.is_quantized
+            else "sparse"
+        )
+        raise LayoutError(f"{key_name(key)} must be a dense tensor with memory; got a {kind} one")
+    if value.ndim == 0:
+        raise LayoutError(f"{key_name(key)} ({value}) must have a leading dimension of {rows}; got a single value")

@@ -7,13 +7,15 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from torch import Tensor
 
+from replay_service.arguments import flag_of
 from replay_service.episodic.batch import Batch
-from replay_service.episodic.columns import column_for
-from replay_service.episodic.incoming import Incoming, incoming, rings_of, with_flags
+from replay_service.episodic.columns import as_rows, column_for
+from replay_service.episodic.incoming import REQUIRED, Incoming, incoming, rings_of, with_flags
 from replay_service.episodic.parts import RESERVED
 from replay_service.episodic.reading import BufferReading
+from replay_service.episodic.refusals import RefusedValueError
+from replay_service.episodic.store import StepStore
 from replay_service.errors import LayoutError
 
 __all__ = ["Added", "BufferWriting"]
@@ -120,6 +122,8 @@ class BufferWriting(BufferReading):
             LayoutError: the steps do not fit those stored here. Nothing was changed.
             NotImplementedError: this buffer has several rings, and no one can tell which is meant.
         """
+        if not isinstance(buffer, BufferReading):
+            raise TypeError(f"buffer ({buffer!r:.60}) must be an episodic buffer; got {type(buffer).__name__}")
         if self._rings.number > 1:
             raise NotImplementedError(
                 "update must be called on a buffer with one ring; add the steps with buffer_ids here"
@@ -175,11 +179,12 @@ class BufferWriting(BufferReading):
         Args:
             keep_statistics: running returns and lengths go on, for episodes that do.
         """
+        keep = flag_of("keep_statistics", keep_statistics)
         with self.lock:
             self._settle()
             self._rings.clear()
             self._draws.forgotten(None)
-            self._totals.clear(keep_statistics)
+            self._totals.clear(keep)
 
     def set_batch(self, batch: Batch | Mapping[str, Any]) -> None:
         """Replaces all columns by copies of entries `[maxsize, …]`; which slots count as stored stays as it is.
@@ -195,12 +200,21 @@ class BufferWriting(BufferReading):
             )
         with self.lock:
             self._settle()
-            self._done_only = with_flags(content) if set(FLAGS) & set(content) else True
+            missing = [name for name in REQUIRED if len(self) and name not in content]
+            if missing:
+                raise RefusedValueError(f"{missing[0]} (missing) must be among the entries while steps are stored")
+            done_only = with_flags(content) if set(FLAGS) & set(content) else True
             for name in FLAGS:
                 content.setdefault(name, np.zeros(self.maxsize, np.bool_))
+            if content["done"].shape != (self.maxsize,):
+                raise LayoutError(
+                    f"done ({list(content['done'].shape)}) must be one flag for each of {self.maxsize} slots"
+                )
+            checked = StepStore(self.maxsize).check(content, self.maxsize)
             lengths, newest = self._rings.lengths, self._rings.newest
+            self._done_only = done_only
             self._store.clear()
-            self._store.write(np.arange(self.maxsize), self._store.check(content, self.maxsize))
+            self._store.write(np.arange(self.maxsize), checked)
             self._rings.rebuild(content["done"], lengths, newest + 1 - self._rings.edges[:-1])
 
     def set_array_at_key(self, seq: ArrayLike, key: str, index: Any = None, default_value: float | None = None) -> None:
@@ -216,7 +230,9 @@ class BufferWriting(BufferReading):
             ValueError: another number of rows, or an end flag, which only `add` and `end_episodes` set.
             TypeError: the entry is new, holds integers, and there is no `default_value`.
         """
-        values: Any = seq if isinstance(seq, Tensor) else np.asarray(seq)
+        if not isinstance(key, str):
+            raise TypeError(f"key ({key!r:.60}) must be the name of an entry; got {type(key).__name__}")
+        values: Any = as_rows("seq", seq)
         if key in FLAGS:
             raise ValueError(f"key ({key!r}) must not be an end flag; use end_episodes")
         with self.lock:
