@@ -138,6 +138,8 @@ class CollectorGroup:
         self._actors: list[Any] = [actor.remote(recipe) for recipe in recipes]
         self._numbers = workers
         self._steps_of = [0] * len(workers)
+        self._proven = set[int]()
+        self._num_cpus = options["num_cpus"]
         self.timeout_s = timeout_s
         self._calls: dict[Any, _Call] = {}  # ObjectRef of a collect -> whose; at most one per worker
         self._place: list[Any] = []  # of the newest weights
@@ -211,6 +213,7 @@ class CollectorGroup:
         for reference in ready:
             call = self._calls.pop(reference)
             stats: CollectStats = self._result(reference, self._numbers[call.worker])
+            self._proven.add(call.worker)
             self.env_steps += stats.n_collected_steps
             self._steps_of[call.worker] += stats.n_collected_steps
             reports.append(stats)
@@ -218,7 +221,7 @@ class CollectorGroup:
             if time.monotonic() - call.started_s > self.timeout_s:
                 raise ReplayTimeoutError(
                     f"timeout_s ({self.timeout_s}) must be enough for {call.steps or 'such'} steps; "
-                    f"got no answer from collector {self._numbers[call.worker]}"
+                    f"got no answer from collector {self._numbers[call.worker]}{self._unstarted(call.worker)}"
                 )
         return reports
 
@@ -229,6 +232,16 @@ class CollectorGroup:
         if ray.is_initialized():
             for actor in actors:
                 ray.kill(actor)
+
+    def _unstarted(self, index: int) -> str:
+        """What else may be wrong with a worker that is late: one that never collected may wait for a processor."""
+        if index in self._proven or not self._num_cpus:
+            return ""
+        free = ray.available_resources().get("CPU", 0.0)
+        return (
+            f", which has collected nothing yet: its actor needs num_cpus {self._num_cpus:g} of Ray, where {free:g} are free; "
+            "give ray.init more, or the collectors less by remote_options"
+        )
 
     def _ask(self, index: int, limits: dict[str, int], random: bool) -> None:
         reference = self._actors[index].collect.remote(limits, random, self.version, self._place)

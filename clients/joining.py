@@ -68,8 +68,10 @@ def find_service(name: str, namespace: str, timeout_s: float) -> tuple[Any, dict
     except GetTimeoutError as error:
         raise ReplayTimeoutError(f"timeout ({timeout_s} s) must cover the call; {name} has not answered") from error
     except (ValueError, AttributeError, RayError) as error:  # AttributeError: an actor that is something else
+        address: Any = ray.get_runtime_context().gcs_address
         raise ServiceUnavailableError(
-            f"name ({name!r}) must be that of a running service in namespace {namespace!r}"
+            f"name ({name!r}) must be that of a running service in namespace {namespace!r} of the Ray at {address}; "
+            "for one in another Ray give its address, which `replay-service up` printed"
         ) from error
     if "failure" in known:
         raise ServiceUnavailableError(f"service ({name}) must have started; {known['failure'][1]}")

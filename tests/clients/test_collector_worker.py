@@ -149,6 +149,15 @@ def test_what_goes_wrong_in_a_worker_is_an_error_that_names_it(owner: Any) -> No
     assert "got no answer from collector 6" in texts[3]
 
 
+def test_a_worker_that_finds_no_processor_is_an_error_that_says_so(owner: Any) -> None:
+    made = CollectorGroup([recipe(owner.client())], remote_options={"num_cpus": 1000}, timeout_s=0.1)
+    made.admit(1)
+    wants = r"no answer from collector 0, which has collected nothing yet: its actor needs num_cpus 1000 of Ray, where \d+ are"
+    with pytest.raises(ReplayTimeoutError, match=wants):
+        made.poll(0.2)
+    made.close()
+
+
 def test_settings_out_of_range_are_refused() -> None:
     with pytest.raises(ValueError, match=r"recipes \(of workers \[\]\) must be at least one"):
         CollectorGroup([])

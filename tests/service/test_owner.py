@@ -235,7 +235,9 @@ def test_connect_refuses_what_cannot_be(ray_session: RaySession, arguments: dict
 
 
 def test_connect_to_nobody(ray_session: RaySession) -> None:
-    with pytest.raises(ServiceUnavailableError, match=r"'nobody'.*'nowhere'"):
+    with pytest.raises(
+        ServiceUnavailableError, match=r"'nobody'.*'nowhere' of the Ray at [\d.]+:\d+; .*give its address"
+    ):
         connect("nobody", namespace="nowhere")
 
 
