@@ -9,7 +9,7 @@ import numpy as np
 from torch import Tensor
 
 from clients.environments import EnvironmentStep
-from clients.step_block import Path, leaves_of, nested
+from clients.step_block import Path, array_of, leaves_of, nested
 from replay_service.episodic.batch import Batch
 
 __all__ = ["Actor"]
@@ -39,10 +39,10 @@ class Actor:
         where = None if len(ids) == len(everyone) else ids
         if random:
             told = self._environments.sample_actions()[ids]
-            chosen: dict[Path, np.ndarray] = {("act",): _array(_hook(self._policy, "map_action_inverse")(told))}
+            chosen: dict[Path, np.ndarray] = {("act",): array_of(_hook(self._policy, "map_action_inverse")(told))}
         else:
             chosen = self._ask(observation, where)
-            told = _array(_hook(self._policy, "map_action")(chosen["act",]))
+            told = array_of(_hook(self._policy, "map_action")(chosen["act",]))
         self._remember(chosen, where)
         answer: tuple[np.ndarray, EnvironmentStep] = self._environments.exchange(told, ids)
         return answer
@@ -67,19 +67,34 @@ class Actor:
         batch = Batch(obs=nested(shown), info={})
         state = self._state if ids is None or self._state is None else _taken(self._state, ids)
         result = self._policy(batch, state)
-        given = result.keys()
+        given = result.keys() if hasattr(result, "keys") else ()
+        if "act" not in given:
+            raise TypeError(
+                f"act (missing) must be in what a policy gives; got {list(given) or type(result).__name__} of {type(self._policy).__name__}"
+            )
         act = result["act"]
         if self._noise:
             act = self._policy.exploration_noise(act, batch)
-        chosen: dict[Path, np.ndarray] = {("act",): _array(act)}
+        chosen: dict[Path, np.ndarray] = leaves_of(act, ("act",))
         if "policy" in given and result["policy"] is not None:
             chosen.update(leaves_of(result["policy"], ("policy",)))
         new_state = result["state"] if "state" in given else None
         if new_state is not None and not _is_void(new_state):
             # A copy: the state itself is set to zero where an episode ends.
             chosen.update(leaves_of(_copied(new_state), ("policy", "hidden_state")))
+        self._require_rows(chosen, len(self._environments.everyone) if ids is None else len(ids))
+        if new_state is not None and not _is_void(new_state):
             self._state = new_state if ids is None else self._merged_state(new_state, ids)
         return chosen
+
+    def _require_rows(self, chosen: Mapping[Path, np.ndarray], count: int) -> None:
+        """Before an environment is told: what does not fit would be noticed only after its step, or be spread over all."""
+        for path, leaf in chosen.items():
+            if leaf.shape[:1] != (count,) or (path[0] == "act" and len(path) > 1):
+                raise ValueError(
+                    f"{'.'.join(path)} ({list(leaf.shape)}) of {type(self._policy).__name__} must be one array with a row for "
+                    f"each of {count} environments"
+                )
 
     def _remember(self, chosen: dict[Path, np.ndarray], ids: np.ndarray | None) -> None:
         if ids is None:
@@ -138,10 +153,6 @@ def _unchanged(action: Any) -> Any:
     return action
 
 
-def _array(value: Any) -> np.ndarray:
-    return value.detach().cpu().numpy() if isinstance(value, Tensor) else np.asarray(value)
-
-
 def _is_void(state: Any) -> bool:
     return hasattr(state, "keys") and not len(state.keys())
 
@@ -155,7 +166,7 @@ def _taken(state: Any, ids: np.ndarray) -> Any:
 def _copied(state: Any) -> Any:
     if hasattr(state, "keys"):
         return {name: _copied(state[name]) for name in state.keys()}  # noqa: SIM118 - may be a Batch
-    return _array(state).copy()
+    return array_of(state).copy()
 
 
 def _zeros_like(state: Any, count: int) -> Any:

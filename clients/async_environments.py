@@ -55,7 +55,14 @@ class AsyncEnvironments:
         self._wait_num = wait_num
         self._timeout_s = timeout_s
         self._answer_timeout_s = answer_timeout_s
-        self._hosts: list[Any] = [_ProcessHost(make) if processes else make() for make in env_fns]
+        self._hosts: list[Any] = []
+        try:
+            for make in env_fns:
+                self._hosts.append(_ProcessHost(make) if processes else make())
+        except BaseException:
+            for host in self._hosts:
+                host.close()
+            raise
         self._pool = ThreadPoolExecutor(n, thread_name_prefix="environment")
         self._under_way: dict[Future[Answer], int] = {}
         self.num_envs = n
@@ -79,14 +86,19 @@ class AsyncEnvironments:
         chosen = self.everyone if mask is None else np.flatnonzero(mask)
         under_way = [future for future, i in self._under_way.items() if i in set(chosen.tolist())]
         for future in under_way:
-            self._result(future)
+            try:
+                self._result(future)
+            except Exception:
+                if future in self._under_way:  # it still steps: nothing else may be asked of it
+                    raise
         seeds = [seed + i for i in range(self.num_envs)] if isinstance(seed, int) else seed
         resets = {
             i: self._pool.submit(self._hosts[i].reset, seed=None if seeds is None else seeds[i])
             for i in chosen.tolist()
         }
+        self._under_way.update({future: i for i, future in resets.items()})
         for i, future in resets.items():
-            self._shown[i] = self._settled(future, i)[0]
+            self._shown[i] = self._result(future)[0]
         return self._together(self._shown)
 
     def exchange(self, action: np.ndarray, ids: np.ndarray) -> tuple[np.ndarray, EnvironmentStep]:
@@ -128,10 +140,14 @@ class AsyncEnvironments:
         hosts, self._hosts = self._hosts, []
         if self._under_way:
             wait(list(self._under_way), timeout=self._answer_timeout_s)
+        stuck = {i for future, i in self._under_way.items() if not future.done()}
         self._under_way.clear()
-        for host in hosts:
-            host.close()
-        self._pool.shutdown()
+        for i, host in enumerate(hosts):
+            if i not in stuck:
+                host.close()
+            elif isinstance(host, _ProcessHost):
+                host.kill()  # a thread cannot be stopped: its environment is left to it
+        self._pool.shutdown(wait=not any(not isinstance(hosts[i], _ProcessHost) for i in stuck))
 
     def _answered(self) -> list[Future[Answer]]:
         """Steps that are done: `wait_num` of them, or all that there are."""
@@ -154,20 +170,16 @@ class AsyncEnvironments:
             wait(pending, timeout=left_s, return_when=FIRST_COMPLETED)
 
     def _result(self, future: Future[Answer]) -> Answer:
+        """The answer, which is then no longer under way; one that does not come in time still is."""
         i = self._under_way[future]
-        try:
-            answer: Answer = self._settled(future, i)
-        finally:
-            del self._under_way[future]
-        return answer
-
-    def _settled(self, future: Future[Any], i: int) -> Any:
-        try:
-            return future.result(self._answer_timeout_s)
-        except TimeoutError as error:
+        wait([future], timeout=self._answer_timeout_s)
+        if not future.done():
             raise ReplayTimeoutError(
                 f"answer_timeout_s ({self._answer_timeout_s}) must be enough for a step; got no answer from environment {i}"
-            ) from error
+            )
+        del self._under_way[future]
+        answer: Answer = future.result()
+        return answer
 
     def _together(self, observations: Sequence[Any]) -> Observation:
         space: Any = self.observation_space
@@ -203,6 +215,11 @@ class _ProcessHost:
             self._call("close")
         self._process.join()
         self._pipe.close()
+
+    def kill(self) -> None:
+        """End the process in the middle of what it does; whoever waits for its answer is told."""
+        self._process.kill()
+        self._process.join()
 
     def _call(self, name: str, argument: Any = None) -> Any:
         try:

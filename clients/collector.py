@@ -113,6 +113,9 @@ class Collector:
         self._lens = np.zeros(n, dtype=np.int64)
         self._open = np.zeros(n, dtype=np.bool_)  # whether the buffer has steps of an episode that goes on
         self._seed = seed
+        self._astray = (
+            False  # whether a collect or reset broke off, so that nobody knows what the environments show now
+        )
 
     def reset(self, reset_buffer: bool = True, *, seed: int | list[int] | None = None) -> None:
         """Start everything anew: environments, totals and, unless told otherwise, the buffer."""
@@ -126,12 +129,17 @@ class Collector:
         if self._observation is None and seed is None and self._seed is not None:
             seed = self._seed
             self.environments.seed_actions(seed)
+        if self._astray:
+            self._recorder.settle()
+            self._open[:] = True  # of steps that got lost nobody knows which were the last ones
+        self._astray = True
         abandoned = np.flatnonzero(self._open)
         self._show(self.environments.reset(seed=seed), None)
         self._actor.forget(None)
         self._begin(np.ones(self.environments.num_envs, dtype=np.bool_))
         self._recorder.end_episodes(abandoned)
         self._open[:] = False
+        self._astray = False
 
     def reset_buffer(self, keep_statistics: bool = False) -> None:
         """Empty the buffer; with `keep_statistics`, an episodic one goes on counting the episodes that are open."""
@@ -154,16 +162,19 @@ class Collector:
         Episodes go on across calls with `n_step`. With `n_episode` an environment is retired once no more episodes are
         needed from it, so that long episodes are as likely as short ones; afterwards all are reset. random: actions are
         drawn from the action space and the policy isn't asked. render: show every step and wait so many seconds after it.
-        Raises ValueError unless exactly one limit of at least 1 is given, and whatever the buffer raises.
+        Raises ValueError unless exactly one limit of at least 1 is given, and whatever policy, environments and buffer raise.
+        After a collect that broke off, the next one begins with `reset_env`, so that no step seems to follow one that is lost.
         """
         self._check_limits(n_step, n_episode)
         started = time.monotonic()
         self._renew()
-        if self._observation is None:
+        if self._observation is None or self._astray:
             self.reset_env()
+        self._astray = True
         steps, returns, lens = self._run(n_step, n_episode, random, render)
         self._recorder.push()
         starts = self._recorder.drain()
+        self._astray = False
         if n_episode is not None:
             self._end_episodes()
         stats = CollectStats(

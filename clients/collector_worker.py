@@ -24,7 +24,7 @@ from clients.environments import make_environments
 from clients.failures import failure_of
 from clients.policy import Policy
 from clients.weights import WeightsBox
-from replay_service.errors import ReplayTimeoutError
+from replay_service.errors import ClosedError, ReplayTimeoutError
 
 __all__ = ["CollectorGroup", "CollectorRecipe", "CollectorWorker", "spread"]
 
@@ -159,6 +159,7 @@ class CollectorGroup:
 
     def admit(self, most_steps: int) -> None:
         """Let idle workers go on while fewer than `most_steps` rows were asked for in all; each adds one call's rows at most."""
+        self._require_open()
         busy = {call.worker for call in self._calls.values()}
         idle = [index for index in range(len(self._actors)) if index not in busy]
         # Whoever has collected least comes first, so that a tight budget isn't spent by one worker.
@@ -172,6 +173,7 @@ class CollectorGroup:
 
         Raises RuntimeError while any of them collects.
         """
+        self._require_open()
         if self._calls:
             raise RuntimeError(f"workers ({len(self)}) must be idle to be asked together; {len(self._calls)} collect")
         for index in range(len(self)):
@@ -232,6 +234,10 @@ class CollectorGroup:
         if ray.is_initialized():
             for actor in actors:
                 ray.kill(actor)
+
+    def _require_open(self) -> None:
+        if not self._actors:
+            raise ClosedError("collectors must be running; they were closed: start others")
 
     def _unstarted(self, index: int) -> str:
         """What else may be wrong with a worker that is late: one that never collected may wait for a processor."""

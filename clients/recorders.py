@@ -57,6 +57,9 @@ class Recorder(Protocol):
     def drain(self) -> np.ndarray:
         """Wait until the buffer has everything; slots where the episodes that ended since the last drain start, if known."""
 
+    def settle(self) -> None:
+        """After a failure: send what is gathered and wait for all of it; the first error that is left, but only at the end."""
+
     def end_episodes(self, ids: np.ndarray) -> None:
         """The environments `ids` were reset in mid-episode: what is stored last of each becomes truncated."""
 
@@ -78,6 +81,9 @@ class NoRecorder:
     def drain(self) -> np.ndarray:
         """No slots."""
         return NO_STARTS
+
+    def settle(self) -> None:
+        """Nothing."""
 
     def end_episodes(self, ids: np.ndarray) -> None:
         """Nothing."""
@@ -142,6 +148,10 @@ class TransitionRecorder:
         self._outbox.drain()
         return NO_STARTS
 
+    def settle(self) -> None:
+        """Send and wait for everything."""
+        _settle(self.push, self._outbox)
+
     def end_episodes(self, ids: np.ndarray) -> None:
         """Rewrite the last rows; one that was overwritten meanwhile belongs to another trajectory and is left alone."""
         known = [self._newest.pop(int(i)) for i in ids if int(i) in self._newest]
@@ -150,6 +160,7 @@ class TransitionRecorder:
         slots = torch.tensor([slot for slot, _ in known], device="cpu")
         rows = self._buffer[slots]
         own = rows["collector", "traj_ids"] == torch.tensor([trajectory for _, trajectory in known], device="cpu")
+        own &= ~rows["next", "done"].reshape(own.shape)  # an episode that is over stays what it is
         if own.any():
             rows = rows[own].clone()
             for name in ("done", "truncated"):
@@ -208,6 +219,7 @@ class EpisodeRecorder:
         self._block = StepBlock(num_envs, steps, {}, by_lane=False)
         self._outbox = Outbox(buffer.add, getattr(buffer, "submit_add", None), in_flight, self._landed)
         self._starts: list[int] = []
+        self._taken_layout: dict[Path, Any] = {}  # of columns that the buffer has taken
 
     @property
     def full(self) -> bool:
@@ -255,12 +267,22 @@ class EpisodeRecorder:
         if len(lanes):
             over = columns["terminated",] | columns["truncated",]
             self._outbox.send(over, Batch(nested(columns)), buffer_ids=lanes + self._first_lane)
+            layout = {path: (column.shape[1:], column.dtype) for path, column in columns.items()}
+            if layout != self._taken_layout:
+                # A buffer may refuse it; and if others were on their way behind it, they would seem to be the next steps.
+                self._outbox.drain()
+                self._taken_layout = layout
 
     def drain(self) -> np.ndarray:
         """Wait until the buffer has everything; where each episode that ended starts."""
         self._outbox.drain()
         starts, self._starts = self._starts, []
         return np.asarray(starts, dtype=np.int64)
+
+    def settle(self) -> None:
+        """Send and wait for everything."""
+        _settle(self.push, self._outbox)
+        self._starts = []
 
     def end_episodes(self, ids: np.ndarray) -> None:
         """Cut the episodes off in the buffer."""
@@ -286,3 +308,18 @@ class EpisodeRecorder:
                     f"episode ({length} steps) must fit in its lane of the buffer for on_episode_done; got {len(slots)} steps of it"
                 )
             self._on_episode(slots)
+
+
+def _settle(push: Callable[[], None], outbox: Outbox) -> None:
+    """Until nothing is left; then raises the first error that was met."""
+    failures: list[Exception] = []
+    for action in (push, outbox.drain):
+        done = False
+        while not done:
+            try:
+                action()
+                done = True
+            except Exception as error:
+                failures.append(error)  # what failed is not kept: the next try meets what comes behind it
+    if failures:
+        raise failures[0]

@@ -6,8 +6,10 @@ from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
+import torch
+from torch import Tensor
 
-__all__ = ["Leaf", "Path", "StepBlock", "leaves_of", "nested"]
+__all__ = ["Leaf", "Path", "StepBlock", "array_of", "leaves_of", "nested"]
 
 Path = tuple[str, ...]
 Leaf = tuple[tuple[int, ...], np.dtype[Any]]
@@ -21,9 +23,16 @@ def leaves_of(tree: Any, path: Path = ()) -> dict[Path, np.ndarray]:
         for name in tree.keys():  # noqa: SIM118 - iterating a Batch gives its rows
             leaves.update(leaves_of(tree[name], (*path, name)))
         return leaves
-    if hasattr(tree, "detach"):
-        tree = tree.detach().cpu().numpy()
-    return {path: np.asarray(tree)}
+    return {path: array_of(tree)}
+
+
+def array_of(value: Any) -> np.ndarray:
+    """An array, or a tensor as one; what NumPy has no type for (bfloat16) becomes float32."""
+    if not isinstance(value, Tensor):
+        return np.asarray(value)
+    tensor = value.detach()
+    array: np.ndarray = (tensor.float() if tensor.dtype == torch.bfloat16 else tensor).numpy(force=True)
+    return array
 
 
 def nested(leaves: Mapping[Path, Any]) -> Any:
@@ -66,22 +75,45 @@ class StepBlock:
         return self._used == self._steps
 
     def fits(self, values: Mapping[Path, np.ndarray]) -> bool:
-        """Whether a step with these columns can join those that were put in before."""
-        return not self._columns or self._columns.keys() == values.keys()
+        """Whether a step with these columns can join those that were put in before, with nothing cast or cut."""
+        columns = self._columns
+        return not columns or (
+            columns.keys() == values.keys()
+            and all(
+                column.shape[2:] == values[path].shape[1:]
+                and (path in self._declared or column.dtype == values[path].dtype)
+                for path, column in columns.items()
+            )
+        )
 
     def put(self, values: Mapping[Path, np.ndarray], lanes: np.ndarray | None, kept: np.ndarray) -> None:
-        """Add one step: rows `[R]` of `lanes` (int `[R]`; None: all of them), of which `take` gives those that are `kept` (bool `[R]`)."""
+        """Add one step: rows `[R]` of `lanes` (int `[R]`; None: all of them), of which `take` gives those that are `kept` (bool `[R]`).
+
+        Raises ValueError for columns of another shape, and then holds what it held.
+        """
         if self.full:
             raise RuntimeError(f"steps ({self._steps}) must be taken before more are put; got one more")
-        if not self._columns:
+        columns = self._columns
+        if not columns:
             # Fresh arrays for each block: the rows handed out may still be on their way to the buffer.
-            for path, value in values.items():
-                shape, dtype = self._declared.get(path, (value.shape[1:], value.dtype))
-                self._columns[path] = np.empty(self._size + shape, dtype)
+            columns = {
+                path: np.empty(self._size + shape, dtype)
+                for path, (shape, dtype) in (
+                    (path, self._declared.get(path, (value.shape[1:], value.dtype))) for path, value in values.items()
+                )
+            }
+        count = self._lanes if lanes is None else len(lanes)
+        for path, column in columns.items():
+            if path not in values or values[path].shape != (count, *column.shape[2:]):
+                got = "none" if path not in values else list(values[path].shape)
+                raise ValueError(
+                    f"{'.'.join(path)} must have shape {[count, *column.shape[2:]]} in this step; got {got}"
+                )
         who: Any = slice(None) if lanes is None else lanes
         where = (who, self._used) if self._by_lane else (self._used, who)
-        for path, column in self._columns.items():
+        for path, column in columns.items():
             column[where] = values[path]
+        self._columns = columns
         if lanes is not None:
             self._kept[(slice(None), self._used) if self._by_lane else self._used] = False
         self._kept[where] = kept

@@ -173,3 +173,76 @@ def test_settings_out_of_range_are_refused(settings: dict[str, Any], message: st
         AsyncEnvironments([partial(StepEnv, 2)] * 2, processes=False, **settings)
     with pytest.raises(ValueError, match="env_fns"):
         AsyncEnvironments([])
+
+
+def test_what_failed_is_dropped_and_everyone_begins_anew() -> None:
+    class Once(StepEnv):
+        failed = False
+
+        def step(self, action: Any) -> Any:
+            answer = super().step(action)
+            if answer[0] == 102 and not Once.failed:
+                Once.failed = True
+                raise ValueError("once")
+            return answer
+
+    made = [partial(StepEnv, 5, 0), partial(Once, 5, 1), partial(StepEnv, 5, 2)]
+    buffer = VectorReplayBuffer(300, 3)
+    collector = AsyncCollector(BatchPolicy(), AsyncEnvironments(made, wait_num=2, processes=False), buffer)
+    with pytest.raises(ValueError, match="once"):
+        collector.collect(n_step=60)
+    collector.collect(n_step=60)
+    rows, slots = buffer[:], buffer.sample_indices(0)
+    following = buffer.next(slots)
+    assert (rows.obs_next == rows.obs + 1).all()
+    assert ((rows.obs_next == buffer[following].obs) | (following == slots)).all()
+    collector.close()
+
+
+def test_an_environment_that_still_steps_is_asked_nothing_else() -> None:
+    gate = threading.Event()
+    environments = AsyncEnvironments([partial(Gated, 9, 0, gate)], processes=False, answer_timeout_s=0.05)
+    buffer = VectorReplayBuffer(40, 1)
+    collector = AsyncCollector(BatchPolicy(), environments, buffer)
+    for _ in range(3):  # the step is not forgotten with the first time that is over
+        with pytest.raises(ReplayTimeoutError, match="answer_timeout_s"):
+            collector.collect(n_step=1)
+    gate.set()
+    while True:
+        try:
+            collector.collect(n_step=3)
+            break
+        except ReplayTimeoutError:
+            continue
+    assert buffer[:].obs.tolist() == [0, 1, 2]
+    collector.close()
+
+
+class Stuck(StepEnv):
+    """Never answers."""
+
+    def step(self, action: Any) -> Any:
+        threading.Event().wait()
+
+
+def test_a_process_that_never_answers_does_not_keep_close_waiting() -> None:
+    environments = AsyncEnvironments([partial(Stuck, 3, 0)], answer_timeout_s=0.5)
+    collector = AsyncCollector(BatchPolicy(), environments, VectorReplayBuffer(4, 1))
+    with pytest.raises(ReplayTimeoutError):
+        collector.collect(n_step=1)
+    collector.close()
+
+
+def test_environments_that_were_made_are_closed_if_a_later_one_fails() -> None:
+    closed = []
+
+    class Noted(StepEnv):
+        def close(self) -> None:
+            closed.append(self)
+
+    def fail() -> Any:
+        raise ValueError("no room")
+
+    with pytest.raises(ValueError, match="no room"):
+        AsyncEnvironments([partial(Noted, 3, 0), fail], processes=False)
+    assert len(closed) == 1
