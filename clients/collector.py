@@ -228,7 +228,9 @@ class Collector:
                 f"n_step ({n_step}) and n_episode ({n_episode}) must be given one at a time; got both or none"
             )
         limit, name = (n_step, "n_step") if n_step is not None else (n_episode, "n_episode")
-        if limit is None or limit < 1:
+        if isinstance(limit, bool) or not isinstance(limit, int | np.integer):
+            raise TypeError(f"{name} ({limit!r}) must be an integer of at least 1; got {type(limit).__name__}")
+        if limit < 1:
             raise ValueError(f"{name} ({limit}) must be at least 1; got {limit}")
         if n_step is not None and self._on_episode_done is not None:
             raise ValueError(f"n_step ({n_step}) must be n_episode with on_episode_done, which needs whole episodes")

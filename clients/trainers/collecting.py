@@ -44,7 +44,8 @@ class CollectingTrainer(Trainer):
             at_least_one(episode_per_collect=episode_per_collect)
         self.train_collector = train_collector
         self.step_per_epoch = step_per_epoch
-        self._limits = {"n_step": step_per_collect, "n_episode": episode_per_collect}
+        limits = {"n_step": step_per_collect, "n_episode": episode_per_collect}
+        self._limits = {name: None if limit is None else int(limit) for name, limit in limits.items()}
         # A test in the middle of training says something only of the policy that collected.
         self._tests_in_train = self.options.test_in_train is not False and train_collector.policy is policy
 

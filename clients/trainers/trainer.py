@@ -9,6 +9,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from clients.async_collector import AsyncCollector
 from clients.collect_stats import CollectStats
 from clients.trainers.checkpoint import Standing, load_checkpoint, save_checkpoint
@@ -76,14 +78,20 @@ class Trainer(ABC):
             self.close()
             raise StopIteration
         standing.epoch += 1
-        self.policy.train()
-        with EpochBar(standing.epoch, self._steps_of_epoch(), shown=self.options.show_progress) as bar:
-            counts = self._train(bar)
         stat: dict[str, Any] = {}
-        if not self._stopped:
-            self._save_before_test()
-            stat.update(self._test_at_end())
-            self._save()
+        try:
+            self.policy.train()
+            with EpochBar(standing.epoch, self._steps_of_epoch(), shown=self.options.show_progress) as bar:
+                counts = self._train(bar)
+            if not self._stopped:
+                self._save_before_test()
+                stat.update(self._test_at_end())
+                self._save()
+        except BaseException:
+            # The epoch is not done: who goes on, or resumes, begins it again. Nothing that was asked for ahead stays open.
+            standing.epoch -= 1
+            self.close()
+            raise
         stat.update(self.losses)
         stat.update(gradient_step=standing.gradient_step, env_step=standing.env_step)
         stat.update({"rew": self._last_return, "len": int(self._last_len), **counts})
@@ -137,10 +145,12 @@ class Trainer(ABC):
         if collector.buffer is not None:
             collector.reset_buffer()
         self.policy.eval()
-        if options.test_fn is not None:
-            options.test_fn(self.standing.epoch, self.standing.env_step)
-        stats = self._measured(collector.collect(n_episode=self.episode_per_test))
-        self.policy.train()
+        try:
+            if options.test_fn is not None:
+                options.test_fn(self.standing.epoch, self.standing.env_step)
+            stats = self._measured(collector.collect(n_episode=self.episode_per_test))
+        finally:
+            self.policy.train()
         self._test_time += time.monotonic() - begun
         self.logger.log_test(stats, self.standing.env_step)
         return stats
@@ -246,7 +256,11 @@ class Trainer(ABC):
 
 
 def at_least_one(**numbers: int | None) -> None:
-    """Raises ValueError, naming the number, for one that is missing or below 1."""
+    """Raises, naming the number, ValueError for one that is missing or below 1, TypeError for what is no whole number."""
     for name, value in numbers.items():
-        if value is None or value < 1:
+        known = isinstance(value, int | float | np.integer | np.floating) and not isinstance(value, bool)
+        if value is None or (known and not value >= 1):
             raise ValueError(f"{name} ({value}) must be at least 1; got {value}")
+        # One like 1e4 is fine; of infinity or a fraction no loop would find the end.
+        if not known or not float(value).is_integer():
+            raise TypeError(f"{name} ({value!r}) must be a whole number; got {type(value).__name__}")

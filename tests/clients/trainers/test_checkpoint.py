@@ -93,3 +93,37 @@ def test_other_files_are_refused(tmp_path: Path) -> None:
         load_checkpoint(file, Learning())
     with pytest.raises(FileNotFoundError):
         load_checkpoint(tmp_path / "none.pt", Learning())
+
+
+def test_what_is_refused_leaves_the_policy_as_it_was(tmp_path: Path) -> None:
+    file, policy = tmp_path / "run.pt", Learning()
+    save_checkpoint(file, policy, Standing(epoch=3))
+    whole = file.read_bytes()
+    content = torch.load(file, weights_only=True)
+
+    def foreign(**changes: Any) -> bytes:
+        torch.save({**content, **changes}, file)
+        return file.read_bytes()
+
+    weights = {name: value + 1 for name, value in content["policy"].items()}
+    first = next(iter(weights))
+    damaged = [
+        *(whole[:length] for length in range(0, len(whole), max(1, len(whole) // 40))),
+        *(whole[:place] + bytes(64) + whole[place + 64 :] for place in range(0, len(whole), max(64, len(whole) // 40))),
+        foreign(policy={**weights, first: torch.zeros(77, 3)}),
+        foreign(policy=weights, generators=dict.fromkeys(content["generators"], torch.zeros(3, dtype=torch.uint8))),
+        foreign(policy=weights, parts={name: {"other": 1} for name in content["parts"]}),
+        foreign(policy=weights, standing={"epochs": 3}),
+        foreign(policy=[1]),
+    ]
+    before = {name: value.clone() for name, value in policy.state_dict().items()}
+    refused = 0
+    for one in damaged:
+        file.write_bytes(one)
+        try:
+            load_checkpoint(file, policy)
+        except ValueError:
+            refused += 1
+        # Not all bytes of an archive are content.
+        assert all(torch.equal(value, before[name]) for name, value in policy.state_dict().items())
+    assert refused > len(damaged) * 2 // 3
