@@ -26,9 +26,11 @@ from clients.step_requests import (
     value,
     values_request,
 )
-from replay_service.arguments import index_array
+from replay_service.arguments import index_array, numbers_of
 from replay_service.episodic.batch import Batch
 from replay_service.episodic.facts import StepFacts
+from replay_service.episodic.incoming import ids_of
+from replay_service.episodic.parts import RESERVED
 from replay_service.episodic.travel import apart
 from replay_service.errors import LayoutError
 from replay_service.records import ServiceAddress
@@ -68,6 +70,13 @@ class EpisodicClient(Conversing):
 
     def __reduce__(self) -> tuple[Any, ...]:
         return EpisodicClient, (self._address, self._facts)
+
+    def __getattr__(self, name: str) -> Any:
+        if name in RESERVED:  # attributes of a local buffer; a handle would have to fetch them whole
+            raise AttributeError(
+                f"{name} is with the service: column({name!r}) fetches all of it, get(index, {name!r}) some"
+            )
+        return super().__getattr__(name)
 
     # -- writing ----------------------------------------------------------------------------------------------------
 
@@ -110,7 +119,7 @@ class EpisodicClient(Conversing):
 
     def end_episodes(self, buffer_ids: ArrayLike | None = None, *, timeout: float | None = None) -> None:
         """Ends the episodes that run in these rings (None: in all); as `ReplayBuffer.end_episodes`."""
-        ids = None if buffer_ids is None else np.asarray(buffer_ids).reshape(-1)
+        ids = None if buffer_ids is None else ids_of(buffer_ids)
         self._call(values_request(Verb.END_EPISODES, buffer_ids=ids), timeout)
 
     # -- draws ------------------------------------------------------------------------------------------------------
@@ -250,8 +259,7 @@ class EpisodicClient(Conversing):
     def _update_weight(
         self, index: Any, new_weight: Any, *, generation: Any = None, timeout: float | None = None
     ) -> Any:
-        if isinstance(generation, list | tuple):
-            generation = np.asarray(generation)
+        generation = None if generation is None else numbers_of("generation", generation)
         request = values_request(Verb.UPDATE_WEIGHT, index=index_array(index), weight=new_weight, generation=generation)
         return self._array(request, "updated", timeout)
 

@@ -13,6 +13,7 @@ from torch import Tensor
 
 from replay_service.episodic.batch import Batch
 from replay_service.episodic.draws import checked_size
+from replay_service.episodic.incoming import ids_of
 from replay_service.episodic.travel import Skeleton, apart, tensor_of, together
 from replay_service.errors import LayoutError
 from replay_service.specs import Key
@@ -44,16 +45,14 @@ def steps_request(batch: Any, buffer_ids: Any) -> Message:
         TypeError: ids that are not integers.
     """
     given = batch if isinstance(batch, Batch) else Batch(batch)
-    ids = None if buffer_ids is None else np.asarray(buffer_ids)
-    if ids is not None and ids.dtype.kind not in "iu" and ids.size:
-        raise TypeError(f"buffer_ids ({ids.dtype} {list(ids.shape)}) must be integers [n], one for each row")
+    ids = None if buffer_ids is None else ids_of(buffer_ids)
     try:
         skeleton, entries = apart(given)
     except LayoutError as error:
         return Message(Verb.ADD_STEPS, objects=(given, ids), obstacle=str(error).partition(" must ")[0])
     named: list[tuple[Key, Tensor]] = [(("data", *key), tensor) for key, tensor in entries]
     if ids is not None:
-        named.append((("buffer_ids",), torch.from_numpy(ids.astype(np.int64))))
+        named.append((("buffer_ids",), torch.from_numpy(ids)))
     return compose(Verb.ADD_STEPS, named, static=_batch_static(skeleton), rows=None if ids is None else ids.size)
 
 

@@ -15,7 +15,7 @@ from replay_service.arguments import numbers_of
 from replay_service.episodic.batch import Batch
 from replay_service.errors import LayoutError, MissingFlagError
 
-__all__ = ["Incoming", "incoming", "lifted", "rings_of", "with_flags"]
+__all__ = ["Incoming", "ids_of", "incoming", "lifted", "rings_of", "with_flags"]
 
 Ints = NDArray[np.int64]
 Bools = NDArray[np.bool_]
@@ -111,14 +111,23 @@ def rings_of(buffer_ids: ArrayLike | None, rings: int) -> Ints:
     """
     if buffer_ids is None:
         return np.arange(rings)
-    ids = buffer_ids if isinstance(buffer_ids, np.ndarray) else numbers_of("buffer_ids", buffer_ids).numpy(force=True)
-    if ids.ndim != 1 or (ids.dtype.kind not in "iu" and ids.size):
-        raise TypeError(f"buffer_ids ({ids.dtype} {list(ids.shape)}) must be integers [n], one for each row")
-    ids = np.require(ids, np.int64, ("C", "A", "W"))
+    ids = ids_of(buffer_ids)
     wrong = ids[(ids < 0) | (ids >= rings)]
     if wrong.size:
         raise IndexError(f"buffer_ids ({wrong[0]}) must be at least 0 and below {rings}, the number of lanes")
     return ids
+
+
+def ids_of(buffer_ids: ArrayLike) -> Ints:
+    """`buffer_ids` as int64 `[n]`.
+
+    Raises:
+        TypeError: ids that are not integers.
+    """
+    ids = buffer_ids if isinstance(buffer_ids, np.ndarray) else numbers_of("buffer_ids", buffer_ids).numpy(force=True)
+    if ids.ndim != 1 or (ids.dtype.kind not in "iu" and ids.size):
+        raise TypeError(f"buffer_ids ({ids.dtype} {list(ids.shape)}) must be integers [n], one for each row")
+    return np.require(ids, np.int64, ("C", "A", "W"))
 
 
 def lifted(content: Mapping[str, Any]) -> dict[str, Any]:
