@@ -73,9 +73,9 @@ class Policy(nn.Module, ABC):
     def learn(self, batch: Any, **kwargs: Any) -> Statistics:
         """Optimise on a batch `[B]`; statistics by name, lists where there was more than one step. May add columns."""
 
-    @abstractmethod
     def acting_modules(self) -> nn.Module:
-        """The part whose state acts: all that a collector needs of a newer version (no target network, no optimizer)."""
+        """The part whose state acts: what a collector needs of a newer version (no target network); here: the whole policy."""
+        return self
 
     def process_fn(self, batch: Any, buffer: Any, indices: Any) -> Any:
         """Prepare a sampled batch `[B]` for `learn`, where that needs more of the buffer than its rows; here: unchanged."""

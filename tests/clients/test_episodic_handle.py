@@ -165,3 +165,14 @@ def test_the_wrong_kind_of_handle_is_told_so(call: str) -> None:
         return
     with pytest.raises(TypeError, match="its own handle"):
         records.sample() if call == "sample" else records.query()
+
+
+def test_a_column_as_an_attribute_says_which_calls_fetch_it() -> None:
+    with handle_on(vector()) as client:
+        assert not hasattr(client, "rew")
+        with pytest.raises(AttributeError, match=r"rew is with the service: column\('rew'\).*get\(index, 'rew'\)"):
+            _ = client.rew
+        with pytest.raises(AttributeError, match="save_hdf5 is the owner's"):
+            _ = client.save_hdf5
+        with pytest.raises(AttributeError, match="no attribute 'reward'"):
+            _ = client.reward

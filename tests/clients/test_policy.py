@@ -6,6 +6,7 @@ import pytest
 import torch
 from tensordict import TensorDict
 
+from clients.policy import Policy
 from replay_service import LazyTensorStorage, TensorDictReplayBuffer
 from tests.clients.fixed_policy import FixedPolicy
 
@@ -75,3 +76,22 @@ def test_weights_are_a_copy_that_another_policy_takes() -> None:
     assert int(other.actor.choice) == 1
     with pytest.raises(RuntimeError, match="choice"):
         other.load_weights({"something": torch.zeros(1)})
+
+
+def test_a_policy_of_two_methods_travels_whole() -> None:
+    class Plain(Policy):
+        def __init__(self) -> None:
+            super().__init__()
+            self.scale = torch.nn.Parameter(torch.ones(()))
+
+        def forward(self, data: Any, state: Any = None) -> Any:
+            raise NotImplementedError
+
+        def learn(self, batch: Any, **kwargs: Any) -> dict[str, float | list[float]]:
+            raise NotImplementedError
+
+    one, other = Plain(), Plain()
+    with torch.no_grad():
+        one.scale.fill_(7.0)
+    other.load_weights(one.weights())
+    assert other.scale.item() == 7.0
