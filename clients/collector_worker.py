@@ -10,7 +10,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, cast
 
 import gymnasium
 import ray
@@ -243,7 +243,7 @@ class CollectorGroup:
         """What else may be wrong with a worker that is late: one that never collected may wait for a processor."""
         if index in self._proven or not self._num_cpus:
             return ""
-        free = ray.available_resources().get("CPU", 0.0)
+        free = cast(Callable[[], dict[str, float]], ray.available_resources)().get("CPU", 0.0)
         return (
             f", which has collected nothing yet: its actor needs num_cpus {self._num_cpus:g} of Ray, where {free:g} are free; "
             "give ray.init more, or the collectors less by remote_options"
