@@ -14,7 +14,7 @@ class OfflineTrainer(Trainer):
     """Makes `update_per_epoch` updates of `batch_size` rows of `buffer` per epoch, as `Trainer` says.
 
     env_step counts the rows that were learned from; in epoch_stat, n/ep is the length of the buffer and n/st the updates.
-    options: see `TrainerOptions`.
+    test_collector, max_epoch, episode_per_test, options: as for `OffpolicyTrainer`.
     """
 
     def __init__(
@@ -49,5 +49,9 @@ class OfflineTrainer(Trainer):
 
 
 def offline_trainer(*args: Any, **kwargs: Any) -> dict[str, Any]:
-    """All of `OfflineTrainer(*args, **kwargs)`; its info at the end."""
+    """All of `OfflineTrainer(*args, **kwargs)`; its info at the end.
+
+    Arguments: policy, buffer, test_collector, max_epoch, update_per_epoch, episode_per_test, batch_size; by keyword
+    `TrainerOptions`.
+    """
     return OfflineTrainer(*args, **kwargs).run()

@@ -14,8 +14,12 @@ __all__ = ["OffpolicyTrainer", "offpolicy_trainer"]
 class OffpolicyTrainer(CollectingTrainer):
     """Collects and makes `round(update_per_step * collected steps)` updates of `batch_size` rows, as `Trainer` says.
 
-    train_collector: a `Collector`, an `AsyncCollector` or a `RemoteCollector`; updates read its `buffer`. options: see
-    `TrainerOptions`. Raises ValueError where a collect of `step_per_collect` steps doesn't pay for one update.
+    train_collector: a `Collector`, an `AsyncCollector` or a `RemoteCollector`; updates read its `buffer`. test_collector: a
+    `Collector` without a buffer, or None for no tests. max_epoch: epochs at most. step_per_epoch: steps that an epoch collects,
+    at least. step_per_collect, episode_per_collect: how much one collect takes; one of the two. episode_per_test: episodes of
+    every test. update_per_step: updates per collected step. options: keywords, see `TrainerOptions`.
+
+    Raises ValueError where a collect of `step_per_collect` steps doesn't pay for one update.
     """
 
     def __init__(
@@ -77,5 +81,9 @@ class OffpolicyTrainer(CollectingTrainer):
 
 
 def offpolicy_trainer(*args: Any, **kwargs: Any) -> dict[str, Any]:
-    """All of `OffpolicyTrainer(*args, **kwargs)`; its info at the end."""
+    """All of `OffpolicyTrainer(*args, **kwargs)`; its info at the end.
+
+    Arguments: policy, train_collector, test_collector, max_epoch, step_per_epoch, step_per_collect, episode_per_test, batch_size,
+    update_per_step; by keyword episode_per_collect and `TrainerOptions`.
+    """
     return OffpolicyTrainer(*args, **kwargs).run()

@@ -14,8 +14,9 @@ __all__ = ["OnpolicyTrainer", "onpolicy_trainer"]
 class OnpolicyTrainer(CollectingTrainer):
     """Collects, makes one `policy.update` on all rows in order, and empties the buffer, as `Trainer` says.
 
-    repeat_per_collect: how often an update goes through the rows. batch_size: rows of one gradient step. Totals of episodes
-    that are open go on in the emptied buffer. options: see `TrainerOptions`.
+    repeat_per_collect: how often an update goes through the rows. batch_size: rows of one gradient step. The policy's `learn`
+    gets both, as `repeat` and `batch_size`. Totals of episodes that are open go on in the emptied buffer. The rest is as for
+    `OffpolicyTrainer`.
     """
 
     def __init__(
@@ -55,5 +56,9 @@ class OnpolicyTrainer(CollectingTrainer):
 
 
 def onpolicy_trainer(*args: Any, **kwargs: Any) -> dict[str, Any]:
-    """All of `OnpolicyTrainer(*args, **kwargs)`; its info at the end."""
+    """All of `OnpolicyTrainer(*args, **kwargs)`; its info at the end.
+
+    Arguments: policy, train_collector, test_collector, max_epoch, step_per_epoch, repeat_per_collect, episode_per_test,
+    batch_size, step_per_collect, episode_per_collect; by keyword `TrainerOptions`.
+    """
     return OnpolicyTrainer(*args, **kwargs).run()
