@@ -17,7 +17,8 @@ class OffpolicyTrainer(CollectingTrainer):
     train_collector: a `Collector`, an `AsyncCollector` or a `RemoteCollector`; updates read its `buffer`. test_collector: a
     `Collector` without a buffer, or None for no tests. max_epoch: epochs at most. step_per_epoch: steps that an epoch collects,
     at least. step_per_collect, episode_per_collect: how much one collect takes; one of the two. episode_per_test: episodes of
-    every test. update_per_step: updates per collected step. options: keywords, see `TrainerOptions`.
+    every test. batch_size: None takes the buffer's own; an episodic one then gives all its steps. update_per_step: updates per
+    collected step. options: keywords, see `TrainerOptions`.
 
     Raises ValueError where a collect of `step_per_collect` steps doesn't pay for one update.
     """
