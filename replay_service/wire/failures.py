@@ -47,6 +47,7 @@ CLASSES: dict[int, type[Exception]] = {
     36: AttributeError,
     37: MemoryError,
     38: OSError,
+    39: FileNotFoundError,
 }
 CODES = {kind: code for code, kind in CLASSES.items() if code != NOT_DENSE}
 

@@ -12,7 +12,17 @@ from replay_service.wire.failures import CLASSES, NOT_DENSE, code_of, error_from
 from replay_service.wire.packing import ProtocolError, UnknownLayoutError
 
 OURS = [kind for _, kind in inspect.getmembers(errors, inspect.isclass) if issubclass(kind, ReplayError)]
-THEIRS = [TypeError, ValueError, IndexError, KeyError, RuntimeError, AttributeError, MemoryError, OSError]
+THEIRS = [
+    TypeError,
+    ValueError,
+    IndexError,
+    KeyError,
+    RuntimeError,
+    AttributeError,
+    MemoryError,
+    OSError,
+    FileNotFoundError,
+]
 
 
 def sent(error: Exception) -> Exception:
