@@ -26,11 +26,13 @@ from clients.step_requests import (
     value,
     values_request,
 )
-from replay_service.arguments import index_array, numbers_of
+from replay_service.arguments import entry_key, flag_of, index_array, numbers_of, positive_integer, real_number
 from replay_service.episodic.batch import Batch
+from replay_service.episodic.columns import as_rows
 from replay_service.episodic.facts import StepFacts
 from replay_service.episodic.incoming import ids_of
 from replay_service.episodic.parts import RESERVED
+from replay_service.episodic.returns import check_share
 from replay_service.episodic.travel import apart
 from replay_service.errors import LayoutError
 from replay_service.records import ServiceAddress
@@ -100,9 +102,13 @@ class EpisodicClient(Conversing):
         timeout: float | None = None,
     ) -> None:
         """Writes one entry of many steps; as `ReplayBuffer.set_array_at_key`."""
+        if not isinstance(key, str):
+            raise TypeError(f"key ({key!r:.60}) must be the name of an entry; got {type(key).__name__}")
+        if default_value is not None and not isinstance(default_value, bool):
+            real_number("default_value", default_value)
         arguments, entries = ((0,), list[tuple[Key, Tensor]]()) if index is None else encode_index(index)
         try:
-            taken_apart = apart({"value": seq if isinstance(seq, Tensor) else np.asarray(seq)})
+            taken_apart = apart({"value": as_rows("seq", seq)})
         except LayoutError as error:
             objects, obstacle = (key, seq, index, default_value), str(error).partition(" must ")[0]
             self._call(Message(Verb.SET_COLUMN, objects=objects, obstacle=obstacle), timeout)
@@ -115,7 +121,8 @@ class EpisodicClient(Conversing):
 
     def reset(self, keep_statistics: bool = False, *, timeout: float | None = None) -> None:
         """Forgets all steps; as `ReplayBuffer.reset`."""
-        self._call(Message(Verb.RESET, arguments=(int(keep_statistics),)), timeout)
+        keep = flag_of("keep_statistics", keep_statistics)
+        self._call(Message(Verb.RESET, arguments=(int(keep),)), timeout)
 
     def end_episodes(self, buffer_ids: ArrayLike | None = None, *, timeout: float | None = None) -> None:
         """Ends the episodes that run in these rings (None: in all); as `ReplayBuffer.end_episodes`."""
@@ -166,9 +173,10 @@ class EpisodicClient(Conversing):
         timeout: float | None = None,
     ) -> Any:
         """One entry of the steps at `index`; as `ReplayBuffer.get`."""
-        parts = [key] if isinstance(key, str) else list(key)
+        parts = list(entry_key("key", key))
+        frames = None if stack_num is None else positive_integer(stack_num, "stack_num")
         try:
-            reply = self._call(indexed(Verb.GET_ENTRY, index, {"key": parts, "stack_num": stack_num}), timeout)
+            reply = self._call(indexed(Verb.GET_ENTRY, index, {"key": parts, "stack_num": frames}), timeout)
         except KeyError:
             if default_value is None:
                 raise
@@ -177,7 +185,7 @@ class EpisodicClient(Conversing):
 
     def column(self, key: str | tuple[str, ...], *, timeout: float | None = None) -> Any:
         """A stored entry of all slots, `[maxsize, …]`, copied; as `ReplayBuffer.column`."""
-        parts = [key] if isinstance(key, str) else list(key)
+        parts = list(entry_key("key", key))
         return value(self._call(compose(Verb.COLUMN, [], static=static_text({"key": parts})), timeout), "value")
 
     def prev(self, index: Any, *, timeout: float | None = None) -> Any:
@@ -209,6 +217,8 @@ class EpisodicClient(Conversing):
     ) -> tuple[Floats, Floats]:
         """Returns and advantages of steps, computed where they are; as `ReplayBuffer.episodic_return`."""
         index = None if indices is None else index_array(indices)
+        for name, share in (("gamma", gamma), ("gae_lambda", gae_lambda)):
+            check_share(name, share)
         request = values_request(
             Verb.EPISODIC_RETURN, index=index, v_s_=v_s_, v_s=v_s, gamma=float(gamma), gae_lambda=float(gae_lambda)
         )
@@ -260,14 +270,15 @@ class EpisodicClient(Conversing):
         self, index: Any, new_weight: Any, *, generation: Any = None, timeout: float | None = None
     ) -> Any:
         generation = None if generation is None else numbers_of("generation", generation)
-        request = values_request(Verb.UPDATE_WEIGHT, index=index_array(index), weight=new_weight, generation=generation)
+        weight = numbers_of("new_weight", new_weight, None if isinstance(new_weight, np.ndarray) else torch.float64)
+        request = values_request(Verb.UPDATE_WEIGHT, index=index_array(index), weight=weight, generation=generation)
         return self._array(request, "updated", timeout)
 
     def _get_weight(self, index: Any, *, timeout: float | None = None) -> Any:
         return self._array(indexed(Verb.GET_WEIGHT, index), "weight", timeout)
 
     def _set_beta(self, beta: float, *, timeout: float | None = None) -> None:
-        self._call(values_request(Verb.SET_BETA, beta=float(beta)), timeout)
+        self._call(values_request(Verb.SET_BETA, beta=real_number("beta", beta)), timeout)
 
     def _of_priorities(self, call: Callable[..., Any]) -> Callable[..., Any]:
         if not self._facts.prioritized:

@@ -11,10 +11,12 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from replay_service.arguments import numbers_of
 from replay_service.episodic.batch import Batch
 from replay_service.episodic.draws import checked_size
 from replay_service.episodic.incoming import ids_of
-from replay_service.episodic.travel import Skeleton, apart, tensor_of, together
+from replay_service.episodic.returns import check_n_step
+from replay_service.episodic.travel import Skeleton, apart, together
 from replay_service.errors import LayoutError
 from replay_service.specs import Key
 from replay_service.wire.indices import encode_index
@@ -34,6 +36,8 @@ __all__ = [
     "value",
     "values_request",
 ]
+
+MOST_STEPS = 1 << 48  # more than any buffer has; a larger number would not fit a header
 
 Added = tuple[NDArray[np.int64], NDArray[np.float64], NDArray[np.int64], NDArray[np.int64]]
 
@@ -65,7 +69,7 @@ def added(reply: Message) -> Added:
 def size_arguments(batch_size: int | None) -> tuple[int, int]:
     """A number of steps, which may be None, as integers; `TypeError` for something that is neither."""
     size = checked_size(batch_size)
-    return (0, 0) if size is None else (size, 1)
+    return (0, 0) if size is None else (max(-1, min(size, MOST_STEPS)), 1)
 
 
 def sample_steps_request(batch_size: int | None, n_step: int | None, gamma: float) -> Message:
@@ -73,7 +77,8 @@ def sample_steps_request(batch_size: int | None, n_step: int | None, gamma: floa
     size = size_arguments(batch_size)
     if n_step is None:
         return Message(Verb.SAMPLE_STEPS, arguments=(*size, 0, 0))
-    return values_request(Verb.SAMPLE_STEPS, (*size, int(n_step), 1), gamma=gamma)
+    check_n_step(n_step, gamma, "n_step")
+    return values_request(Verb.SAMPLE_STEPS, (*size, min(int(n_step), MOST_STEPS), 1), gamma=float(gamma))
 
 
 def drawn(reply: Message) -> tuple[Batch, NDArray[np.int64]]:
@@ -103,10 +108,9 @@ def values_request(verb: Verb, arguments: tuple[int, ...] = (), **values: Any) -
     for name, given in values.items():
         if given is None:
             continue
-        tensor = tensor_of(np.asarray(given, np.float64) if isinstance(given, float | int) else given)
-        if tensor is None:
-            raise TypeError(f"{name} ({given!r:.60}) must be numbers; got {type(given).__name__}")
-        entries.append(((name,), tensor))
+        tensor = numbers_of(name, given, None if isinstance(given, np.ndarray) else torch.float64)
+        # The service takes them as arrays, which know no bfloat16.
+        entries.append(((name,), tensor.float() if tensor.dtype == torch.bfloat16 else tensor))
     return compose(verb, entries, arguments=arguments)
 
 

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from replay_service.specs import Key
 
-__all__ = ["entry_key", "flag_of", "index_array", "numbers_of", "positive_integer", "positive_seconds"]
+__all__ = ["entry_key", "flag_of", "index_array", "numbers_of", "positive_integer", "positive_seconds", "real_number"]
 
 LONGEST_S = 10 * 365 * 24 * 3600.0
 """What stands for "for ever": clocks and sockets cannot count much further."""
@@ -54,6 +54,13 @@ def flag_of(name: str, value: Any) -> bool:
     if isinstance(value, np.bool_) or (type(value) is int and value in (0, 1)):
         return bool(value)
     raise TypeError(f"{name} ({value!r:.80}) must be True or False; got {type(value).__name__}")
+
+
+def real_number(name: str, value: Any) -> float:
+    """`value` as a Python float; `TypeError` for what is no single number, such as a text, a flag or an array."""
+    if isinstance(value, bool) or not isinstance(value, int | float | np.integer | np.floating):
+        raise TypeError(f"{name} ({value!r:.80}) must be a number; got {type(value).__name__}")
+    return float(value)
 
 
 def entry_key(name: str, value: Any) -> Key:
@@ -106,7 +113,7 @@ def index_array(index: Any) -> Tensor:
             return torch.zeros(items.shape, dtype=torch.int64, device="cpu")
         if items.dtype.kind not in "biufc":
             raise TypeError(f"index must be integers or flags; got {_kind(items)}")
-        array = torch.from_numpy(items)
+        array = torch.from_numpy(items.astype(np.uint64) if items.dtype == np.ulonglong else items)
     else:
         raise TypeError(f"{INDEX_RULE}; got {type(index).__name__}")
     if array.dtype in (torch.int64, torch.bool):

@@ -17,8 +17,10 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from replay_service.arena import Arena
+from replay_service.arguments import real_number
 from replay_service.buffer.columns import Column, allocate, numpy_view
 from replay_service.buffer.index import last_of_duplicates
+from replay_service.episodic.casts import array_of, castable, in_range, tensor_in_range
 from replay_service.errors import LayoutError, key_name
 from replay_service.specs import Key
 from replay_service.structure import Leaf
@@ -27,7 +29,6 @@ __all__ = ["StepColumn", "column_for"]
 
 Array = NDArray[Any]
 Ints = NDArray[np.int64]
-NUMBERS = "biufc"
 RECYCLED_BYTES = 128 * 1024
 
 # What a read allocates is recycled memory: fresh pages would cost more than the copy into them.
@@ -71,13 +72,19 @@ class StepColumn(ABC):
         """Sets all rows to `value`; None means NaN, or None for objects.
 
         Raises:
-            TypeError: None for an entry that can hold neither.
+            TypeError: None for an entry that can hold neither, or what is no number.
+            LayoutError: a number that the entry cannot hold.
         """
         if value is None and self.nulls(np.empty(0, np.int64)) is None:
             raise TypeError(
                 f"default_value (None) must be given: {key_name(self.key)} holds integers, which have no NaN"
             )
-        self.whole[...] = self._null if value is None else value
+        if value is not None:
+            if not isinstance(value, bool):
+                real_number("default_value", value)
+            self.whole[...] = self.fit(np.full((1, *self.shape), value))[0]
+        else:
+            self.whole[...] = self._null
 
     _null: Any = np.nan
 
@@ -113,12 +120,12 @@ class ArrayColumn(StepColumn):
 
     def fit(self, rows: Any) -> Array:
         """`rows` as an array of numbers."""
-        array = rows.detach().cpu().numpy() if isinstance(rows, Tensor) else np.asarray(rows)
+        array = array_of(rows)
         if array.shape[1:] != self.shape:
             raise self._refuse(array.shape, array.shape[0])
         if array.dtype == self.dtype:
             return array
-        if not _castable(array.dtype, self.dtype) or not _in_range(array, self.dtype):
+        if not castable(array.dtype, self.dtype) or not in_range(array, self.dtype):
             raise LayoutError(
                 f"{key_name(self.key)} ({array.dtype}) must be numbers that fit {self.dtype}, the type of the steps stored "
                 "before; got something else"
@@ -186,7 +193,7 @@ class TensorColumn(StepColumn):
         stored: torch.dtype = self.whole.dtype
         if tensor.dtype == stored:
             return tensor
-        if (tensor.is_complex() and not stored.is_complex) or not _tensor_in_range(tensor, stored):
+        if (tensor.is_complex() and not stored.is_complex) or not tensor_in_range(tensor, stored):
             raise LayoutError(
                 f"{key_name(self.key)} ({tensor.dtype}) must be numbers that fit {stored}, the type of the steps stored before"
             )
@@ -241,6 +248,11 @@ class ObjectColumn(StepColumn):
         if array.shape[1:] != self.shape:
             raise self._refuse(array.shape, array.shape[0])
         return array
+
+    def fill(self, value: Any) -> None:
+        """Sets all rows to `value`, whatever it is."""
+        for place in np.ndindex(self.whole.shape):
+            self.whole[place] = value
 
     def write(self, slots: Ints, rows: Array | None) -> None:
         """Writes rows, or None."""
@@ -299,34 +311,3 @@ def _torch_dtype(dtype: np.dtype[Any]) -> torch.dtype | None:
         return torch.from_numpy(np.empty(0, dtype)).dtype
     except (TypeError, ValueError):  # times, long doubles, foreign byte orders
         return None
-
-
-def _in_range(array: Array, stored: np.dtype[Any]) -> bool:
-    """Whether a cast keeps the whole part of every number; what is cast to floating point may become infinite."""
-    if stored.kind not in "biu" or not array.size or np.can_cast(array.dtype, stored):
-        return True
-    if array.dtype.kind == "f" and not np.isfinite(array).all():
-        return False
-    least, most = (0, 1) if stored.kind == "b" else (np.iinfo(stored).min, np.iinfo(stored).max)
-    return stored.kind == "b" or bool(int(array.min()) >= least and int(array.max()) <= most)
-
-
-def _tensor_in_range(tensor: Tensor, stored: torch.dtype) -> bool:
-    """As `_in_range`."""
-    if stored.is_floating_point or stored.is_complex or not tensor.numel() or tensor.dtype == torch.bool:
-        return True
-    # In a type that torch computes with, of which the small unsigned ones are none.
-    numbers = tensor.double() if tensor.is_floating_point() else tensor.to(torch.int64)
-    if tensor.is_floating_point() and not bool(numbers.isfinite().all()):
-        return False
-    if stored == torch.bool:
-        return True
-    limits = torch.iinfo(stored)
-    return int(numbers.min()) >= limits.min and int(numbers.max()) <= limits.max
-
-
-def _castable(given: np.dtype[Any], stored: np.dtype[Any]) -> bool:
-    """Whether numbers may be cast, with loss of digits: a float into integers, but nothing complex into real numbers."""
-    if given.kind not in NUMBERS or stored.kind not in NUMBERS:
-        return bool(np.can_cast(given, stored, "same_kind"))
-    return stored.kind == "c" or given.kind != "c"

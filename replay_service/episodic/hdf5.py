@@ -7,6 +7,7 @@ import importlib
 import json
 import os
 import pickle
+import uuid
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -27,7 +28,8 @@ class Pickled(NamedTuple):
 def write_tree(path: str | os.PathLike[str], name: str, tree: dict[str, Any], compression: str | None) -> None:
     """Writes `tree` as the content of something called `name`; the file appears at once or not at all."""
     target = Path(path)
-    partial = target.with_name(f".{target.name}.{os.getpid()}.partial")
+    # Another thread may be writing the same file.
+    partial = target.with_name(f".{target.name}.{os.getpid()}.{uuid.uuid4().hex}.partial")
     try:
         with _h5py().File(partial, "w") as file:
             file.attrs["format"], file.attrs["name"] = FORMAT, name

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from numpy.typing import ArrayLike, NDArray
 
-from replay_service.arguments import numbers_of
+from replay_service.arguments import numbers_of, real_number
 from replay_service.buffer.generations import Generations
 from replay_service.buffer.sum_tree import SumTree
 from replay_service.episodic.draws import Draws
@@ -63,9 +63,7 @@ class PriorityDraws(Draws):
 
     @beta.setter
     def beta(self, beta: float) -> None:
-        if isinstance(beta, bool) or not isinstance(beta, int | float | np.integer | np.floating):
-            raise TypeError(f"beta ({beta!r:.60}) must be a number of at least 0; got {type(beta).__name__}")
-        if not 0.0 <= beta < math.inf:
+        if not 0.0 <= real_number("beta", beta) < math.inf:
             raise ValueError(f"beta ({beta}) must be at least 0 and finite")
         self._beta = float(beta)
 
@@ -126,7 +124,7 @@ class PriorityDraws(Draws):
             ValueError: not one for each slot.
         """
         if not (isinstance(priorities, np.ndarray) and priorities.dtype.kind in "biuf"):
-            priorities = numbers_of("new_weight", priorities).double().numpy(force=True)
+            priorities = numbers_of("new_weight", priorities, torch.float64).double().numpy(force=True)
         values = np.abs(np.asarray(priorities, np.float64)) + EPSILON
         values = np.broadcast_to(values, slots.shape) if values.ndim == 0 else values.reshape(-1)
         if values.shape != slots.shape:

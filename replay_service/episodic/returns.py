@@ -17,6 +17,7 @@ import torch
 from numpy.typing import ArrayLike, NDArray
 from torch import Tensor
 
+from replay_service.arguments import numbers_of, real_number
 from replay_service.episodic.batch import Batch
 from replay_service.episodic.refusals import RefusedTypeError, RefusedValueError
 
@@ -24,6 +25,7 @@ __all__ = [
     "NStep",
     "Steps",
     "check_n_step",
+    "check_share",
     "episodic_return",
     "gae",
     "n_step_return",
@@ -231,8 +233,8 @@ def gae(
     """
     from replay_service.episodic.returns_kernels import advantages
 
-    _check_share("gamma", gamma)
-    _check_share("gae_lambda", gae_lambda)
+    check_share("gamma", gamma)
+    check_share("gae_lambda", gae_lambda)
     reward = _as_floats("rewards", rewards, None)
     value = _as_floats("values", values, reward.size)
     after = _as_floats("next_values", next_values, reward.size)
@@ -255,7 +257,7 @@ def returns_to_go(rewards: ArrayLike, gamma: float = 0.99, ends: ArrayLike | Non
     """
     from replay_service.episodic.returns_kernels import discounted_sums
 
-    _check_share("gamma", gamma)
+    check_share("gamma", gamma)
     reward = _as_floats("rewards", rewards, None)
     result = np.empty_like(reward)
     flags = np.zeros(reward.shape, np.bool_) if ends is None else _as_flags("ends", ends, reward.size)
@@ -274,19 +276,18 @@ def check_n_step(n: Any, gamma: Any, name: str = "n") -> None:
         raise RefusedTypeError(f"{name} ({n!r:.60}) must be an integer of at least 1; got {type(n).__name__}")
     if n < 1:
         raise RefusedValueError(f"{name} ({n}) must be at least 1; got {n}")
-    _check_share("gamma", gamma)
+    check_share("gamma", gamma)
 
 
-def _check_share(name: str, value: Any) -> None:
-    if isinstance(value, bool) or not isinstance(value, int | float | np.integer | np.floating):
-        raise RefusedTypeError(f"{name} ({value!r:.60}) must be a number from 0 to 1; got {type(value).__name__}")
-    if not 0.0 <= value <= 1.0:
+def check_share(name: str, value: Any) -> None:
+    """Refuses what is not from 0 to 1: `TypeError` for what is no number, `ValueError` for one that is out of range."""
+    if not 0.0 <= real_number(name, value) <= 1.0:
         raise RefusedValueError(f"{name} ({value}) must be from 0 to 1; got {value}")
 
 
 def _as_floats(name: str, values: ArrayLike | Tensor, length: int | None) -> Floats:
-    if isinstance(values, Tensor):
-        values = values.detach().cpu().numpy()
+    if not (isinstance(values, np.ndarray) and values.dtype.kind in "biuf"):
+        values = numbers_of(name, values, torch.float64).double().numpy(force=True)
     array = np.ascontiguousarray(values, dtype=np.float64)
     if array.ndim == 2 and array.shape[1] == 1:  # as value networks give them
         array = array[:, 0].copy()

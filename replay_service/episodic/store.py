@@ -104,6 +104,8 @@ class StepStore:
                 column = column_for(key, _rows_of(value, rows), self._size, DTYPES.get(key[0]))
                 checked.fresh.append(column)
             if value is None:
+                if key[0] in NEEDED and key in self._columns:
+                    raise LayoutError(f"{key_name(key)} (None) must be given: all steps stored before have it")
                 checked.writes.append((column, None))
                 continue
             if key[0] not in NEEDED:
@@ -250,7 +252,7 @@ def _require_rows(key: Key, value: Any, rows: int) -> None:
     """Refuses what has no rows, and tensors that are no memory to copy from."""
     if value is None:
         return
-    if not isinstance(value, np.ndarray | Tensor):
+    if not isinstance(value, np.ndarray | np.generic | Tensor):
         raise LayoutError(
             f"{key_name(key)} ({value!r:.60}) must be an array or tensor [{rows}, …]; got {type(value).__name__}"
         )

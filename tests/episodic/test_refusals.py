@@ -46,9 +46,15 @@ CALLS: dict[str, tuple[Callable[[Any], Any], str]] = {
     "set one": (lambda b: b.set_array_at_key(3, "x"), r"seq \(3\) must have one row for each step"),
     "set ragged": (lambda b: b.set_array_at_key([1, [2]], "x"), "seq must have rows of one shape"),
     "set sparse": (lambda b: b.set_array_at_key(torch.zeros(12).to_sparse(), "x"), "seq must be a dense tensor"),
+    "default text": (lambda b: b.set_array_at_key([1], "x", [0], "a"), r"default_value \('a'\) must be a number"),
+    "default huge": (lambda b: b.set_array_at_key([1], "x", [0], 1 << 70), "x .* must be numbers that fit int64"),
+    "default NaN": (lambda b: b.set_array_at_key([1], "x", [0], NAN), "x .* must be numbers that fit int64"),
+    "values": (lambda b: b.episodic_return(None, ["a"] * 9), "v_s_ .*must be numbers"),
+    "values meta": (lambda b: b.episodic_return(None, torch.zeros(9, device="meta")), "v_s_ must be a dense tensor"),
+    "index 2**63": (lambda b: b[1 << 63], "index .*must .*fit 64 bits"),
     "index float": (lambda b: b[[0.5]], "index must be integers"),
     "index None": (lambda b: b[None], "index must be"),
-    "index huge": (lambda b: b[np.array([2**64 - 1], np.uint64)], "index must be integers that fit 64 bits"),
+    "index huge": (lambda b: b[np.array([2**64 - 1], np.uint64)], "index .*must .*fit 64 bits"),
     "index meta": (lambda b: b.prev(torch.zeros(1, dtype=torch.int64, device="meta")), "index must be a dense tensor"),
     "slots": (lambda b: b.get_buffer_indices("0", 2), r"start \('0'\) must be a slot"),
     "slots huge": (lambda b: b.get_buffer_indices(0, 1 << 80), r"start and stop .* must lie in the same ring"),
@@ -70,6 +76,7 @@ CALLS: dict[str, tuple[Callable[[Any], Any], str]] = {
     "rew complex": (lambda b: b.add(rows([1, 2, 3], rew=np.ones(3, complex))), "rew .*must be real numbers"),
     "rew one": (lambda b: b.add(rows([1, 2, 3], rew=1.0)), r"rew \(\[\]\) must have one row"),
     "obs one": (lambda b: b.add(rows([1, 2, 3], obs=1)), r"obs \(1\) must have a leading dimension of 3"),
+    "obs None": (lambda b: b.add(rows([1, 2, 3], obs=None)), r"obs \(None\) must be given"),
     "obs NaN": (lambda b: b.add(rows([1, 2, 3], obs=np.array([1, NAN, 2]))), "obs .* must be numbers that fit int64"),
     "obs inf": (lambda b: b.add(rows([1, 2, 3], obs=np.array([1, 1e30, 2]))), "obs .* must be numbers that fit int64"),
     "obs object": (lambda b: b.add(rows([1, 2, 3], info=object())), "info .* must be an array or tensor"),
@@ -135,9 +142,14 @@ def test_numbers_in_types_that_numpy_has_not() -> None:
     half = torch.tensor([0.5, 1.0], dtype=torch.bfloat16, requires_grad=True)
     buffer.add(Batch(rows([1, 2], rew=half)), buffer_ids=torch.tensor([0, 1], dtype=torch.uint8))
     assert buffer[:].rew.tolist() == [0.5, 1.0]
+    buffer.add(Batch(rows([3, 4], obs=torch.tensor([3.0, 4.0], dtype=torch.bfloat16))))
+    assert buffer[:].obs.tolist() == [1, 3, 2, 4]
+    assert buffer.episodic_return(None, torch.zeros(4, dtype=torch.bfloat16))[0].shape == (4,)
     weights = PrioritizedVectorReplayBuffer(4, 2, 1.0, 1.0)
     weights.add(rows([1, 2]))
     assert weights.update_weight([0, 2], half).tolist() == [True, True]
+    weights.update_weight([0, 2], [0.1, 0.2])
+    assert weights.weight[[0, 2]].tolist() == pytest.approx([0.1, 0.2], abs=2e-7 + 1e-12, rel=0)
 
 
 def test_steps_ahead_without_end_take_no_time() -> None:
