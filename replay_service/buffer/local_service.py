@@ -44,6 +44,13 @@ class LocalService:
     def shutdown(self, timeout: float | None = None) -> None:
         """Without an effect: nothing runs."""
 
+    def __enter__(self: Self) -> Self:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        """As `shutdown`: without an effect."""
+        self.shutdown()
+
 
 def finished(call: Any, *arguments: Any, **settings: Any) -> Future[Any]:
     """A future that is done: it holds what `call` returned or raised.

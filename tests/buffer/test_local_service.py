@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 import torch
 
 from replay_service import LazyTensorStorage, ReplayBuffer
 from replay_service.buffer.local_service import finished
+from replay_service.episodic import VectorReplayBuffer
 
 
 def test_a_local_buffer_is_its_own_handle() -> None:
@@ -23,6 +26,14 @@ def test_nothing_stops_it() -> None:
     buffer.shutdown()
     buffer.shutdown(timeout=1.0)
     assert buffer.sample().shape == (2,)
+
+
+@pytest.mark.parametrize("buffer", [ReplayBuffer(storage=LazyTensorStorage(4)), VectorReplayBuffer(4, 2)])
+def test_it_can_be_left_as_an_owner_can(buffer: Any) -> None:
+    with pytest.raises(KeyError), buffer as own, own.client() as handle:
+        assert handle is own is buffer
+        raise KeyError
+    assert len(buffer) == 0
 
 
 def test_finished_futures() -> None:
