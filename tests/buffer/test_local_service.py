@@ -30,8 +30,9 @@ def test_nothing_stops_it() -> None:
 
 @pytest.mark.parametrize("buffer", [ReplayBuffer(storage=LazyTensorStorage(4)), VectorReplayBuffer(4, 2)])
 def test_it_can_be_left_as_an_owner_can(buffer: Any) -> None:
-    with pytest.raises(KeyError), buffer as own, own.client() as handle:
+    with buffer as own, own.client() as handle:
         assert handle is own is buffer
+    with pytest.raises(KeyError), buffer:
         raise KeyError
     assert len(buffer) == 0
 
