@@ -168,7 +168,11 @@ class PriorityDraws(Draws):
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Takes over what `state_dict` gave."""
+        stamps, slots = np.array(state["stamps"], np.int64), self._tree.state().shape
+        if stamps.shape != slots or np.shape(state["leaves"]) != slots:
+            raise ValueError(f"stamps ({list(stamps.shape)}) and leaves must be one for each slot, {list(slots)}")
+        largest, smallest = map(float, state["extremes"])
         self._tree.load_state(np.asarray(state["leaves"]))
-        self._largest, self._smallest = map(float, state["extremes"])
+        self._largest, self._smallest = largest, smallest
         self._beta = float(state["beta"])
-        self._stamps.load_state_dict({"stamps": torch.from_numpy(np.array(state["stamps"], np.int64))})
+        self._stamps.load_state_dict({"stamps": torch.from_numpy(stamps)})

@@ -63,7 +63,13 @@ class BufferSaving(BufferWriting):
             LayoutError: a buffer of another kind. Nothing was loaded.
             ValueError: rings of another shape. Nothing was loaded.
         """
-        self._take_over(self._restored(state_dict))
+        try:
+            found = self._restored(state_dict)
+        except (KeyError, TypeError, AttributeError, IndexError, ArithmeticError) as error:
+            raise LayoutError(
+                f"state_dict must be that of a {type(self).__name__}; {type(error).__name__}: {error}"
+            ) from error
+        self._take_over(found)
 
     def _restored(self, state: dict[str, Any]) -> Restored:
         """Parts made of a state; needs no lock, and changes nothing."""

@@ -26,6 +26,7 @@ __all__ = ["Checked", "StepStore", "leaves_of"]
 Ints = NDArray[np.int64]
 
 NEEDED = ("obs", "act", "rew", "obs_next", "done", "terminated", "truncated")
+ALWAYS = ("obs", "act", "rew", "done", "terminated", "truncated")
 DTYPES = {
     "rew": np.dtype(np.float64),
     **dict.fromkeys(("done", "terminated", "truncated"), np.dtype(np.bool_)),
@@ -156,12 +157,27 @@ class StepStore:
         return {json.dumps(key): column.read(slots) for key, column in self._columns.items()}
 
     def load_rows(self, slots: Ints, rows: Mapping[str, Any]) -> None:
-        """Takes over what `rows` gave of as many slots; all other slots are empty."""
+        """Takes over what `rows` gave of as many slots; all other slots are empty.
+
+        Raises:
+            ValueError: they are not as many rows of each entry, or what every step has is missing.
+        """
         fresh = []
         for name, values in rows.items():
-            column = column_for(tuple(json.loads(name)), values, self._size)
-            column.write(slots, column.fit(values))
+            key = tuple(json.loads(name))
+            _require_rows(key, values, slots.size)
+            column = column_for(key, values, self._size, DTYPES.get(key[0]))
+            fitting = column.fit(values)
+            if len(fitting) != slots.size:
+                raise ValueError(
+                    f"{key_name(key)} ({len(fitting)} rows) must have one row for each of {slots.size} steps"
+                )
+            column.write(slots, fitting)
             fresh.append(column)
+        names = {column.key[0] for column in fresh}
+        missing = [name for name in ALWAYS if name not in names]
+        if slots.size and missing:
+            raise ValueError(f"{missing[0]} (missing) must be among the entries of stored steps; got {sorted(names)}")
         self.clear()
         self.register(fresh)
 

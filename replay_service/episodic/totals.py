@@ -80,6 +80,10 @@ class EpisodeTotals:
         return state if self._running is None else {**state, "running": self._running.copy()}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Takes over what `state_dict` gave, by copy."""
-        self._episodes = np.array(state["episodes"], np.int64)
-        self._running = np.array(state["running"]) if "running" in state else None
+        """Takes over what `state_dict` gave, by copy; `ValueError` for totals of other rings."""
+        rings = self._first_slots.size
+        episodes = np.array(state["episodes"], np.int64)
+        running = np.array(state["running"], np.float64) if "running" in state else None
+        if episodes.shape != (rings, 2) or (running is not None and (running.ndim != 2 or len(running) != rings)):
+            raise ValueError(f"totals must be those of {rings} rings; got {list(episodes.shape)}")
+        self._episodes, self._running = episodes, running

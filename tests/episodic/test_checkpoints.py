@@ -309,3 +309,15 @@ def test_kill_9_in_the_middle_of_saves(folder: Path) -> None:
     assert done.stdout.split()[-2:] == ["8", "kills"]
     filled(2048, 1).dumps(folder / "c")
     assert [entry.name for entry in folder.iterdir()] == ["c"], "leftovers of the killed are gone"
+
+
+def test_a_manifest_of_other_bytes_is_refused(tmp_path: Path) -> None:
+    buffer = filled(4, 3)
+    buffer.dumps(tmp_path / "c")
+    manifest = tmp_path / "c" / "manifest.json"
+    whole = manifest.read_bytes()
+    for place in range(0, len(whole), 7):
+        manifest.write_bytes(whole[:place] + bytes([whole[place] | 0x80]) + whole[place + 1 :])
+        with pytest.raises(CheckpointError):
+            buffer.loads(tmp_path / "c")
+    assert len(buffer) == 3

@@ -161,3 +161,24 @@ def test_steps_ahead_without_end_take_no_time() -> None:
 def test_an_ellipsis_is_everything_as_through_a_handle() -> None:
     buffer = filled(5, 3)
     assert buffer[...] == buffer[:]
+
+
+@pytest.mark.parametrize("wrong", [None, "x", np.zeros(3), np.zeros(0), -5, np.full(1, 10**9)], ids=str)
+@pytest.mark.parametrize("part", ["columns", "totals", "rings", "draws", "random"])
+def test_a_state_that_is_not_whole_changes_nothing(part: str, wrong: Any) -> None:
+    whole_state, buffer = made().state_dict(), made()
+    buffer.end_episodes()
+    before = told(buffer.state_dict())
+    for name in [None, *whole_state[part]]:
+        damaged = {**whole_state, part: wrong if name is None else {**whole_state[part], name: wrong}}
+        if (part, name) in (("rings", "has_cuts"), ("random", "cached"), ("draws", "beta")):
+            continue  # numbers, each of which is a possible one
+        with pytest.raises((ValueError, TypeError)):
+            buffer.load_state_dict(damaged)
+        assert told(buffer.state_dict()) == before, name
+    for name in ('["rew"]', '["done"]', '["obs"]'):
+        columns = {key: value for key, value in whole_state["columns"].items() if key != name}
+        with pytest.raises(ValueError, match="must be among the entries of stored steps"):
+            buffer.load_state_dict({**whole_state, "columns": columns})
+    buffer.load_state_dict(whole_state)
+    assert told(buffer.state_dict()) == told(whole_state)

@@ -97,7 +97,7 @@ def read_manifest(folder: Path, kind: str) -> Manifest:
     if not folder.exists():
         raise FileNotFoundError(f"path ({folder}) must be a checkpoint; nothing is there")
     try:
-        text = path.read_text()
+        text = path.read_text(errors="replace")  # a damaged one is refused below
     except (FileNotFoundError, NotADirectoryError):
         raise CheckpointError(
             f"path ({folder}) must be a checkpoint of replay_service; it has no {MANIFEST_NAME}"
