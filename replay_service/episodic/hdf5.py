@@ -26,14 +26,21 @@ class Pickled(NamedTuple):
 
 
 def write_tree(path: str | os.PathLike[str], name: str, tree: dict[str, Any], compression: str | None) -> None:
-    """Writes `tree` as the content of something called `name`; the file appears at once or not at all."""
+    """Writes `tree` as the content of something called `name`; the file appears at once or not at all.
+
+    Raises:
+        OSError: it cannot be written. What was there before stays.
+    """
     target = Path(path)
     # Another thread may be writing the same file.
     partial = target.with_name(f".{target.name}.{os.getpid()}.{uuid.uuid4().hex}.partial")
     try:
-        with _h5py().File(partial, "w") as file:
-            file.attrs["format"], file.attrs["name"] = FORMAT, name
-            _write(file, tree, compression)
+        try:
+            with _h5py().File(partial, "w") as file:
+                file.attrs["format"], file.attrs["name"] = FORMAT, name
+                _write(file, tree, compression)
+        except RuntimeError as error:  # so HDF5 says that a disk is full, if only closing finds it out
+            raise OSError(f"path ({target}) must be a place that can be written to and has room; {error}") from error
         os.replace(partial, target)
     except BaseException:
         with contextlib.suppress(FileNotFoundError):

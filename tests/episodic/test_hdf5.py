@@ -1,7 +1,9 @@
 from __future__ import annotations
 
 import pickle
+import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +17,7 @@ from replay_service.errors import LayoutError
 from tests.episodic.steps import filled, listed, tr
 
 CPU = torch.device("cpu")
+ROOT = Path(__file__).parents[2]
 
 
 def test_trees_come_back_as_they_were(tmp_path: Path) -> None:
@@ -157,3 +160,36 @@ def test_states_of_other_buffers_are_refused() -> None:
     with pytest.raises(ValueError, match="state"):
         before.load_state_dict(everything().state_dict())
     assert before[:].obs.tolist() == [1]
+
+
+def test_a_disk_that_is_full_leaves_the_old_file(tmp_path: Path) -> None:
+    code = """
+import resource, signal, sys
+import numpy as np
+from replay_service.episodic import ReplayBuffer
+buffer = ReplayBuffer(200)
+for number in range(200):
+    buffer.add({"obs": np.full(300, number), "act": 0, "rew": 0.0, "done": False})
+    if number == 1:
+        buffer.save_hdf5(sys.argv[1])
+signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, resource.RLIM_INFINITY))
+try:
+    buffer.save_hdf5(sys.argv[1])
+except OSError:
+    print("refused")
+"""
+    file = tmp_path / "b.h5"
+    done = subprocess.run([sys.executable, "-c", code, file], cwd=ROOT, capture_output=True, text=True, timeout=60)
+    assert done.stdout == "refused\n", done.stderr
+    assert len(ReplayBuffer.load_hdf5(file)) == 2
+    assert [entry.name for entry in tmp_path.iterdir()] == ["b.h5"]
+
+
+def test_threads_that_save_one_file(tmp_path: Path) -> None:
+    buffer = filled(30, 30)
+    with ThreadPoolExecutor(3) as pool:
+        for saved in [pool.submit(buffer.save_hdf5, tmp_path / "b.h5") for _ in range(12)]:
+            saved.result()
+    assert len(ReplayBuffer.load_hdf5(tmp_path / "b.h5")) == 30
+    assert [entry.name for entry in tmp_path.iterdir()] == ["b.h5"]
