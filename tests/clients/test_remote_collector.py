@@ -13,6 +13,7 @@ from clients.collector_worker import CollectorRecipe
 from clients.remote_collector import RemoteCollector, start_collector
 from clients.trainers import OnpolicyTrainer
 from replay_service.episodic import VectorReplayBuffer
+from replay_service.errors import ClosedError
 from tests.clients.batch_policy import BatchPolicy
 from tests.clients.counting import StepEnv
 from tests.wire.serving import House
@@ -121,3 +122,13 @@ def test_limits_of_workers_are_checked(workers: Any) -> None:
             workers.collect(**limits)
     with pytest.raises(ValueError, match=r"render \(0.1\) must be None"):
         workers.collect(n_step=1, render=0.1)
+
+
+@pytest.mark.usefixtures("workers")
+@pytest.mark.parametrize("lead_steps", [0, 600])
+def test_closed_collectors_collect_nothing_and_keep_nobody_waiting(lead_steps: int) -> None:
+    recipe = CollectorRecipe(versioned, StepEnv, 1, None)
+    closed = start_collector(recipe, versioned(), processes=1, remote_options=NO_CORES, lead_steps=lead_steps)
+    closed.close()
+    with pytest.raises(ClosedError, match="collectors must be running"):
+        closed.collect(n_step=10)
