@@ -22,7 +22,15 @@ from replay_service.wire.channel import Channel, Pending
 from replay_service.wire.message import Message
 from replay_service.wire.negotiate import DISTRIBUTED, RAY, Offer, Route, Support, negotiate
 from replay_service.wire.ray_objects import RayChannel, parents_ray
-from replay_service.wire.rendezvous import CLIENT_RANK, SERVICE_RANK, RemoteStore, make_group, payload_path
+from replay_service.wire.rendezvous import (
+    CLIENT_RANK,
+    CROWDED,
+    SERVICE_RANK,
+    YES,
+    RemoteStore,
+    make_group,
+    payload_path,
+)
 from replay_service.wire.tensor_group import TensorChannel, show_token
 from replay_service.wire.tensor_link import Link
 from replay_service.wire.verbs import Verb
@@ -201,7 +209,8 @@ class Channels:
                 lambda key: asks.look(number, key, timeout_s),
                 timeout_s,
             )
-            group = make_group(store, CLIENT_RANK, asks.node_address(), timeout_s)
+            crowded = asks.look(number, CROWDED, timeout_s) == YES
+            group = make_group(store, CLIENT_RANK, asks.node_address(), timeout_s, crowded=crowded)
             link = Link(group, SERVICE_RANK, payload_path(store, CLIENT_RANK, self._address.backend, timeout_s))
         except ServiceUnavailableError:
             self._ray = None

@@ -9,7 +9,10 @@ from typing import Any
 from replay_service.errors import ReplayError
 from replay_service.wire.rendezvous import (
     CLIENT_RANK,
+    CROWDED,
+    NO,
     SERVICE_RANK,
+    YES,
     Mailbox,
     MailboxStore,
     make_group,
@@ -18,6 +21,7 @@ from replay_service.wire.rendezvous import (
 )
 from replay_service.wire.tensor_group import Serves, serve_link
 from replay_service.wire.tensor_link import Link
+from replay_service.wire.yielding import processors
 
 __all__ = ["Doors"]
 
@@ -45,8 +49,13 @@ class Doors:
         number, token, mailbox = next(self._numbers), new_token(), Mailbox()
         with self._lock:
             self._mailboxes[number] = mailbox
+            crowded = self._open + len(self._mailboxes) > processors()
+        mailbox.put(CROWDED, YES if crowded else NO)
         threading.Thread(
-            target=self._run, args=(number, token, mailbox, backend), name=f"replay-channel-{number}", daemon=True
+            target=self._run,
+            args=(number, token, mailbox, backend, crowded),
+            name=f"replay-channel-{number}",
+            daemon=True,
         ).start()
         return {"number": number, "token": token}
 
@@ -69,10 +78,10 @@ class Doors:
             raise KeyError(f"channel ({number}) must be one that is being opened")
         return mailbox
 
-    def _run(self, number: int, token: bytes, mailbox: Mailbox, backend: str) -> None:
+    def _run(self, number: int, token: bytes, mailbox: Mailbox, backend: str, crowded: bool) -> None:
         try:
             store = MailboxStore(mailbox, OPEN_TIMEOUT_S)
-            group = make_group(store, SERVICE_RANK, self._address, OPEN_TIMEOUT_S)
+            group = make_group(store, SERVICE_RANK, self._address, OPEN_TIMEOUT_S, crowded=crowded)
             link = Link(group, CLIENT_RANK, payload_path(store, SERVICE_RANK, backend, OPEN_TIMEOUT_S))
         except ReplayError:
             self._forget(number)

@@ -11,6 +11,7 @@ import secrets
 import threading
 import time
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from datetime import timedelta
 from typing import Any
 
@@ -24,7 +25,10 @@ from replay_service.wire.yielding import yielding_threads
 
 __all__ = [
     "CLIENT_RANK",
+    "CROWDED",
+    "NO",
     "SERVICE_RANK",
+    "YES",
     "Mailbox",
     "MailboxStore",
     "RemoteStore",
@@ -42,6 +46,10 @@ Prefix: Any = dist.PrefixStore  # type: ignore[attr-defined]
 
 CLIENT_RANK = 0
 SERVICE_RANK = 1
+CROWDED = "crowded"
+"""Key of a mailbox: `YES` if the service has more clients than processors."""
+
+YES, NO = b"1", b"0"
 TOKEN_BYTES = 32
 POLL_EVERY_S = 0.002
 
@@ -157,14 +165,21 @@ class RemoteStore(Store):  # type: ignore[misc]
         return all(self._look(key) is not None for key in keys)
 
 
-def make_group(store: Any, rank: int, address: str, timeout_s: float) -> Any:
+def make_group(store: Any, rank: int, address: str, timeout_s: float, *, crowded: bool = False) -> Any:
     """One end of a pair: a gloo group of two, apart from the application's own, that listens on this node's `address` only.
+
+    Args:
+        store: what the ends find each other through.
+        rank: `CLIENT_RANK` or `SERVICE_RANK`.
+        address: this node's own.
+        timeout_s: how long the other end is waited for, in seconds.
+        crowded: the service has more clients than processors; gloo's threads yield then.
 
     Raises:
         ServiceUnavailableError: the other end did not come, or cannot be reached.
     """
     options = Gloo._Options()
-    with yielding_threads():
+    with yielding_threads() if crowded else nullcontext():
         options._devices = [Gloo.create_device(hostname=address)]
     options._timeout = timedelta(seconds=timeout_s)
     options._threads = 1

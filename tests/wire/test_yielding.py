@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from replay_service.wire.rendezvous import Mailbox, MailboxStore, make_group
-from replay_service.wire.yielding import yielding_threads
+from replay_service.wire.yielding import processors, yielding_threads
 
 
 def policy_of_a_thread() -> int:
@@ -58,7 +58,8 @@ def test_a_policy_that_was_chosen_stays() -> None:
     assert found == [os.SCHED_IDLE] * 2
 
 
-def test_the_threads_of_a_pair_do() -> None:
+@pytest.mark.parametrize("crowded", [False, True])
+def test_the_threads_of_a_pair_do_where_there_are_many(crowded: bool) -> None:
     def policies() -> set[tuple[int, int]]:
         return {(task, os.sched_getscheduler(task)) for task in map(int, os.listdir("/proc/self/task"))}
 
@@ -66,13 +67,20 @@ def test_the_threads_of_a_pair_do() -> None:
     groups: dict[int, Any] = {}
 
     def made(rank: int) -> None:
-        groups[rank] = make_group(MailboxStore(mailbox, 10.0), rank, "127.0.0.1", 10.0)
+        store = MailboxStore(mailbox, 10.0)
+        groups[rank] = make_group(store, rank, "127.0.0.1", 10.0, crowded=crowded)
 
     other = threading.Thread(target=made, args=(1,))
     other.start()
     made(0)
     other.join()
     fresh = policies() - before
-    assert [policy for _, policy in fresh].count(os.SCHED_BATCH) == 2
+    assert [policy for _, policy in fresh].count(os.SCHED_BATCH) == (2 if crowded else 0)
     for group in groups.values():
         group.abort()
+
+
+def test_processors_are_those_that_this_process_may_use(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert processors() == len(os.sched_getaffinity(0))
+    monkeypatch.delattr(os, "sched_getaffinity")
+    assert processors() == os.cpu_count()
