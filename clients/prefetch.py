@@ -13,6 +13,9 @@ from replay_service.errors import ReplayError, ReplayTimeoutError
 
 __all__ = ["Prefetch", "PrefetchThreads"]
 
+DEEPEST = 1024
+"""Results that may be under way: all of them are asked for before the first is given."""
+
 Value = TypeVar("Value")
 Given = TypeVar("Given", covariant=True)
 
@@ -79,12 +82,12 @@ class Prefetch(Generic[Value], Iterator[Value]):
         timeout_s: how long one is waited for, in seconds.
 
     Raises:
-        ValueError: `depth` is not a positive integer.
+        ValueError: `depth` is not a positive integer of at most 1024.
     """
 
     def __init__(self, submit: Callable[[], Awaited[Value]], depth: int, timeout_s: float) -> None:
-        if isinstance(depth, bool) or not isinstance(depth, int) or depth < 1:
-            raise ValueError(f"depth ({depth!r}) must be a positive integer")
+        if isinstance(depth, bool) or not isinstance(depth, int) or not 1 <= depth <= DEEPEST:
+            raise ValueError(f"depth ({depth!r}) must be a positive integer of at most {DEEPEST}")
         self._submit = submit
         self._depth = depth
         self._timeout_s = timeout_s

@@ -31,6 +31,10 @@ class Saving(ABC):
     def _call(self, request: Message, timeout: float | None) -> Message:
         """The reply to a request."""
 
+    @abstractmethod
+    def _timeout_of(self, timeout: float | None) -> float:
+        """How long a call may take, in seconds; None: as long as the service says."""
+
     def dumps(self, path: str | os.PathLike[str], *, timeout: float | None = None) -> SaveReceipt:
         """Lets the service save its buffer, on its own node; as `dumps` of a local one. Other calls go on meanwhile.
 
@@ -57,7 +61,7 @@ class Saving(ABC):
         limit = positive_seconds(timeout, SAVE_TIMEOUT_S)
         deadline = time.monotonic() + limit
         pause = FIRST_PAUSE_S
-        answer = self._told(verb, {"path": os.path.abspath(os.fspath(path))})
+        answer = self._told(verb, {"path": os.path.abspath(os.fspath(path))}, deadline)
         while "receipt" not in answer:
             if time.monotonic() + pause > deadline:
                 raise ReplayTimeoutError(
@@ -65,11 +69,13 @@ class Saving(ABC):
                 )
             time.sleep(pause)
             pause = min(2 * pause, LONGEST_PAUSE_S)
-            answer = self._told(verb, {"ticket": answer["ticket"]})
+            answer = self._told(verb, {"ticket": answer["ticket"]}, deadline)
         return answer["receipt"]
 
-    def _told(self, verb: Verb, asked: dict[str, Any]) -> dict[str, Any]:
-        told: dict[str, Any] = json.loads(text_of(self._call(checkpoint_request(verb, asked), None)))
+    def _told(self, verb: Verb, asked: dict[str, Any], deadline: float) -> dict[str, Any]:
+        # Not longer than any other call: the service answers at once, whatever the save takes.
+        left_s = min(max(deadline - time.monotonic(), FIRST_PAUSE_S), self._timeout_of(None))
+        told: dict[str, Any] = json.loads(text_of(self._call(checkpoint_request(verb, asked), left_s)))
         return told
 
 

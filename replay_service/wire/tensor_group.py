@@ -38,6 +38,9 @@ LARGEST_BYTES = 1 << 34
 DEFAULT_IN_FLIGHT = 16
 SEND_TIMEOUT_S = 60.0
 CLOSE_TIMEOUT_S = 1.0
+OTHERS_WORD_S = 0.1
+"""gloo tells all who wait on a pair at once; the thread whose time was over may be the last to come to say so."""
+
 FOREVER_S = 10 * 365 * 24 * 3600.0
 
 
@@ -125,7 +128,7 @@ class TensorChannel:
         self._sizes: dict[Verb, int] = {}
         self._order = threading.Lock()
         self._closed = False
-        self._timed_out = False
+        self._timed_out = threading.Event()
         self._left = False
 
     @property
@@ -171,7 +174,7 @@ class TensorChannel:
             frame = exchange.frame(timeout_s, self._receiving.take)
             flat = self._link.payload_of(frame, timeout_s)
         except ReplayTimeoutError as error:
-            self._timed_out = True
+            self._timed_out.set()
             raise ReplayTimeoutError(
                 f"timeout ({timeout_s} s) must cover the call; {self._name} has not answered"
             ) from error
@@ -200,8 +203,10 @@ class TensorChannel:
                 raise self._explained(error) from error
 
     def _explained(self, error: ServiceUnavailableError) -> Exception:
-        """Another call's timeout closes the pair under this one: that is a timeout, not a dead service."""
-        if self._timed_out:
+        """What closed the pair under a call: `close`, or another call's timeout, if it was not a service that is gone."""
+        if self._closed:
+            return ClosedError("handle must be open; it was closed while this call was on its way")
+        if self._timed_out.wait(OTHERS_WORD_S):
             return ReplayTimeoutError(f"channel to {self._name} must be opened anew; another call's timeout closed it")
         return ServiceUnavailableError(f"{self._name} must be alive and reachable; {error}")
 

@@ -84,7 +84,7 @@ def test_an_error_in_asking_is_raised_and_closing_is_still_possible() -> None:
     batches.close()
 
 
-@pytest.mark.parametrize("depth", [0, -1, True, 1.5])
+@pytest.mark.parametrize("depth", [0, -1, True, 1.5, 1025, 10**30])
 def test_depth_is_a_positive_integer(depth: Any) -> None:
     with pytest.raises(ValueError, match="depth"):
         Prefetch(Source(), depth, 1.0)

@@ -115,6 +115,39 @@ def test_asking_whether_it_is_done_does_not_lengthen_the_wait_for_a_result() -> 
         assert pending.result(TIMEOUT_S).argument(0) == 0
 
 
+@pytest.mark.parametrize("how", ["another call's timeout", "close"])
+def test_a_call_whose_pair_was_closed_under_it_is_told_why(how: str) -> None:
+    released, asked = threading.Event(), threading.Event()
+
+    def slow(frame: Any, objects: Any = None, **settings: Any) -> Any:
+        asked.set()
+        released.wait(TIMEOUT_S)
+        return Dispatch(TensorDictReplayBuffer(storage=LazyTensorStorage(4))).serve(frame, objects, **settings)
+
+    found: list[BaseException] = []
+    with connected(slow) as pair:
+        channel = pair.channel()
+
+        def wait() -> None:
+            try:
+                channel.call(Message(Verb.LENGTH), TIMEOUT_S)
+            except BaseException as error:  # handed to the main thread
+                found.append(error)
+
+        waiting = threading.Thread(target=wait)
+        waiting.start()
+        assert asked.wait(TIMEOUT_S)
+        if how == "close":
+            channel.close()
+        else:
+            with pytest.raises(ReplayTimeoutError):
+                channel.call(Message(Verb.LENGTH), 0.05)
+        waiting.join(TIMEOUT_S)
+        released.set()
+    assert [type(error) for error in found] == [ClosedError if how == "close" else ReplayTimeoutError]
+    assert ("closed while" if how == "close" else "another call's timeout") in str(found[0])
+
+
 def test_threads_share_one_channel(client: ReplayClient) -> None:
     client.extend(stamped_rows(100))
     failures: list[BaseException] = []
