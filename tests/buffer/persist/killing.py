@@ -7,17 +7,15 @@ from __future__ import annotations
 
 import os
 import random
-import signal
 import sys
-import time
 from pathlib import Path
 
 import torch
 
 from tests.buffer.persist.buffers import make, rows
+from tests.killing import kill_one
 
 CAPACITY = 1024
-LONGEST_S = 0.03
 
 
 def save_for_ever(path: Path, told: int) -> None:
@@ -32,37 +30,13 @@ def save_for_ever(path: Path, told: int) -> None:
         os.write(told, f"saved {buffer.write_count}\n".encode())
 
 
-def kill_one(path: Path) -> tuple[list[int], list[int]]:
-    """Lets a child save, kills it; the write counts that it began and ended to save."""
-    heard, told = os.pipe()
-    child = os.fork()
-    if child == 0:
-        try:
-            save_for_ever(path, told)
-        finally:
-            os._exit(1)
-    os.close(told)
-    with os.fdopen(heard) as lines:
-        said = []
-        for _ in range(random.randrange(1, 6)):
-            said.append(lines.readline())
-        while not said[-1].startswith("saving"):
-            said.append(lines.readline())
-        time.sleep(random.random() * LONGEST_S)  # somewhere within the save, or behind it
-        os.kill(child, signal.SIGKILL)
-        said += lines.readlines()
-    os.waitpid(child, 0)
-    counts = {word: [int(line.split()[1]) for line in said if line.startswith(word)] for word in ("saving", "saved")}
-    return counts["saving"], counts["saved"]
-
-
 def main(path: Path, times: int) -> None:
     """Kills `times` children, one after the other; AssertionError for a checkpoint that is not what was saved."""
     torch.set_num_threads(1)  # a fork has no other threads
     random.seed(11)
     newest = kills = 0
     while kills < times:
-        begun, done = kill_one(path)
+        begun, done = kill_one(save_for_ever, path)
         kills += 1
         if not path.exists():
             assert not done, "a save that ended must be there"
