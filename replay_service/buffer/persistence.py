@@ -61,14 +61,7 @@ class Persistence(BufferState):
             finally:
                 with meter.hold():
                     frozen.close()
-        return SaveReceipt(
-            path=str(draft.path),
-            size_bytes=manifest.size_bytes,
-            written_bytes=draft.written_bytes,
-            took_s=time.perf_counter() - begun,
-            locked_s=meter.held_s,
-            longest_lock_s=meter.longest_s,
-        )
+        return draft.receipt(manifest, begun, meter)
 
     def loads(self, path: str | os.PathLike[str], *, timeout: float | None = None) -> None:
         """Loads a checkpoint; the parts, their settings and `batch_size` stay this buffer's own.

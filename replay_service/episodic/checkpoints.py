@@ -64,14 +64,7 @@ class BufferCheckpoints(BufferSaving):
             _write(draft, state)
             manifest = draft.commit(self._described())
             self._last_saved = draft.path
-        return SaveReceipt(
-            path=str(draft.path),
-            size_bytes=manifest.size_bytes,
-            written_bytes=draft.written_bytes,
-            took_s=time.perf_counter() - begun,
-            locked_s=meter.held_s,
-            longest_lock_s=meter.longest_s,
-        )
+        return draft.receipt(manifest, begun, meter)
 
     def loads(self, path: str | os.PathLike[str], *, timeout: float | None = None) -> None:
         """Loads a checkpoint: the next adds, draws and totals are those of the buffer that was saved.

@@ -61,8 +61,9 @@ def test_the_same_job_in_one_process(tmp_path: Path, capsys: pytest.CaptureFixtu
     assert result["env_steps"] == 1000 + result["updates"] * 8
 
 
+@pytest.mark.usefixtures("ray_session")
 def test_demo_that_is_out_of_time_says_so(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert run_demo(env=EASY, runs=tmp_path, minutes=1e-6, collectors=0) == NOT_SOLVED
+    assert run_demo(env=EASY, runs=tmp_path, minutes=1e-6, collectors=1) == NOT_SOLVED
     (line,) = capsys.readouterr().err.splitlines()
     assert line.startswith(
         f"Not solved: {EASY} needs a greedy mean return of 5 within 1e-06 minutes; none was measured"
@@ -71,7 +72,7 @@ def test_demo_that_is_out_of_time_says_so(tmp_path: Path, capsys: pytest.Capture
 
 
 def test_ctrl_c_leaves_nothing_behind(tmp_path: Path, wait_until: Callable[..., Any]) -> None:
-    command = [sys.executable, "-m", "deploy", "demo", "--collectors", "1", "--runs", str(tmp_path)]
+    command = [sys.executable, "-m", "deploy", "demo", "--runs", str(tmp_path)]
     environment = {name: value for name, value in os.environ.items() if name != "RAY_ADDRESS"}
     # A session of its own: the signal goes to the whole group, as a terminal sends it.
     demo = subprocess.Popen(

@@ -142,12 +142,12 @@ for _ in range(20):
     assert_rows_are_whole(client.sample(16))
 print("ready", client.write_count > 0)
 """
-    processes = [run_client(client, lines) for _ in range(2)]
+    processes = [run_client(client, lines) for _ in range(3)]
     for process in processes:
         out, err = process.communicate(timeout=60)
         assert process.returncode == 0, err
         assert out.startswith("ready")
-    assert client.write_count == 50 + 2 * 20 * 3
+    assert client.write_count == 50 + 3 * 20 * 3
     assert_rows_are_whole(client.read_all_in_order())
 
 

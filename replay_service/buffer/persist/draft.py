@@ -11,6 +11,7 @@ import errno
 import fcntl
 import os
 import shutil
+import time
 import uuid
 import zlib
 from collections.abc import Callable, Iterable, Sequence
@@ -23,9 +24,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from replay_service.buffer.persist.block_files import FileRecord, Staging, write_file
+from replay_service.buffer.persist.lock_meter import LockMeter
 from replay_service.buffer.persist.manifest import MANIFEST_NAME, Manifest, holds_checkpoint, read_manifest
 from replay_service.buffer.persist.renaming import exchange, settle
 from replay_service.errors import CheckpointError
+from replay_service.records import SaveReceipt
 
 __all__ = ["Draft", "remove_leftovers", "require_replaceable"]
 
@@ -155,6 +158,23 @@ class Draft:
         exchange(self.folder, self.path)
         sync_folder(self.path.parent)
         return manifest
+
+    def receipt(self, manifest: Manifest, begun: float, meter: LockMeter) -> SaveReceipt:
+        """What the save did that `commit` gave `manifest` for.
+
+        Args:
+            manifest: of the checkpoint that is in its place now.
+            begun: when the save began, as `time.perf_counter` tells it, in seconds.
+            meter: what the buffer's lock was held through.
+        """
+        return SaveReceipt(
+            path=str(self.path),
+            size_bytes=manifest.size_bytes,
+            written_bytes=self.written_bytes,
+            took_s=time.perf_counter() - begun,
+            locked_s=meter.held_s,
+            longest_lock_s=meter.longest_s,
+        )
 
     def _adopt_strays(self) -> None:
         """Files that hooks and checkpointers of users wrote by themselves belong to the checkpoint, too."""
